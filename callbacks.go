@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/shell"
 )
@@ -17,7 +16,7 @@ import (
 
 // newShell returns the shell of a run.
 func newShell(r *run) *shell.Shell {
-	s := shell.New(r.candidate, driver{r}, lease.SinceBoot)
+	s := shell.New(r.candidate, driver{r})
 	o := &r.opts.Callbacks
 	s.HasWork = r.work != nil
 	s.Calls.Has[shell.Won], s.Calls.Has[shell.Lost] = len(o.OnWon) > 0, len(o.OnLost) > 0
@@ -81,11 +80,11 @@ func (r *run) nextCallback() func() {
 	return f
 }
 
-// discardCalls drops the callbacks that wait to be called but for OnLost, and reports whether none is being called.
+// discardCalls drops the campaigns and the leader that wait to be announced, and reports whether no callback is being called.
 func (r *run) discardCalls() (idle bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.shell.Discard(time.Now())
+	return r.shell.Discard()
 }
 
 // callGuarded calls a callback. It logs a panic, and starts another goroutine if the callback ends this one, as by runtime.Goexit.
@@ -125,11 +124,14 @@ func (r *run) workReturned(t *activeTerm, err error) {
 		why = core.Resigned
 	}
 	var led bool
-	r.beside(func(now time.Time) (events []core.Event) {
+	r.beside(func(_ *run, now time.Time) (events []core.Event) {
 		led, events = r.shell.WorkReturned(now, &t.Term, why, err)
 		return events
 	})
-	if !led && err != nil && !errors.Is(err, context.Canceled) {
+	switch {
+	case led && why == core.Resigned:
+		r.log.Warn("Work does not lead by its own account, resigning", "error", err)
+	case !led && err != nil && !errors.Is(err, context.Canceled):
 		r.log.Warn("Work failed after its term had ended", "error", err)
 	}
 }

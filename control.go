@@ -31,13 +31,14 @@ type served struct{ *run }
 // Describe returns the candidate's description of itself.
 func (s served) Describe() control.Candidate {
 	now, v := time.Now(), s.view()
+	moment := v.at(now)
 	var standby *bool
 	if !s.opts.NoStandbys {
-		standby = new(v.at(now).standby)
+		standby = new(moment.standby)
 	}
 	failedAt, failed := v.requests.latest()
 	return control.Candidate{
-		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: s.State().String(),
+		Key: s.key, Name: s.name, Instance: s.instanceID(), Host: s.host, PID: s.pid, Priority: s.opts.Priority, State: moment.state.String(),
 		Ready: v.status.Ready, Standby: standby, Version: version.String(), Clock: now.UTC().Round(0),
 		LastError: control.CutError(describe(failed)), LastErrorAt: failedAt.UTC().Round(0),
 	}

@@ -229,9 +229,9 @@ func (e *Election) SetMetadata(m map[string]string) error {
 
 // pause pauses or resumes this candidate, and reports whether that changes anything.
 func (e *Election) pause(on bool) (changed bool) {
-	before := e.status().Holds
+	before := e.status().Holds & core.Paused
 	e.tell(core.Hold{Why: core.Paused, On: on})
-	return e.status().Holds != before
+	return e.status().Holds&core.Paused != before
 }
 
 // waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.

@@ -84,7 +84,7 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
 	var refusal core.Reason
 	var refused bool
-	t.run.beside(func(now time.Time) []core.Event {
+	t.run.beside(func(_ *run, now time.Time) []core.Event {
 		refusal, refused = t.run.shell.Handover(now, &t.Term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
 		return nil
 	})

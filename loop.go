@@ -13,9 +13,9 @@ import (
 // The loop of a run, and how what happens beside it reaches the candidate.
 //
 // The loop is one goroutine. It asks the shell for the next operation, does it, see perform.go, and passes the result back; before each operation
-// it reports what was decided, see report.go. Every other goroutine (a timer, the notifier, a user's call) passes a core.Notice to the shell, by
-// tell or Receive, which has the loop woken if the candidate now has something else to do. The election's mutex is held for each decision, and
-// never while the loop does something.
+// it reports what was decided, see report.go. Every other goroutine (a timer, the notifier, a user's call) tells the shell what has happened, see
+// beside, and the shell has the loop woken if the candidate now has something else to do. The election's mutex is held for each decision, and never while
+// the loop does something.
 
 // loop does what the candidate decides, one thing after the other, until nothing is left to do.
 func (r *run) loop(began time.Time) (cloned bool) {
@@ -70,28 +70,29 @@ func (r *run) decided(now time.Time, op *core.Op) {
 	r.progress = progress{r.candidate.Step().String(), due}
 }
 
-// beside has the shell decide something beside the loop, and reports what there is to report.
-func (r *run) beside(decide func(now time.Time) []core.Event) {
-	r.mu.Lock()
-	events := decide(time.Now())
-	if op, waits := r.candidate.Waits(); waits && r.timer != nil { // it may wait for something else now
-		r.progress = progress{r.candidate.Step().String(), op.Due}
+// beside has something decided beside the loop, and reports what there is to report. r is the present run; nil if there is none.
+func (e *Election) beside(decide func(r *run, now time.Time) []core.Event) {
+	e.mu.Lock()
+	r := e.current
+	events := decide(r, time.Now())
+	if op, waits := e.candidate.Waits(); waits && r != nil && r.timer != nil { // it may wait for something else now
+		e.progress = progress{e.candidate.Step().String(), op.Due}
 	}
-	r.mu.Unlock()
-	r.report(events)
+	e.mu.Unlock()
+	if r != nil {
+		r.report(events)
+	}
 }
 
 // tell passes a notice to the candidate.
 func (e *Election) tell(n core.Notice) {
-	e.mu.Lock()
-	r := e.current
-	if r == nil { // nothing runs: there is nothing to publish, to wake or to report
-		e.candidate.Notice(time.Now(), n)
-	}
-	e.mu.Unlock()
-	if r != nil {
-		r.beside(func(now time.Time) []core.Event { return r.shell.Notice(now, n) })
-	}
+	e.beside(func(r *run, now time.Time) []core.Event {
+		if r == nil { // there is nothing to publish, to wake or to report
+			e.candidate.Notice(now, n)
+			return nil
+		}
+		return r.shell.Notice(now, n)
+	})
 }
 
 // driver does what the shell of a run says. The election's mutex is held meanwhile.
@@ -143,8 +144,8 @@ type receiver struct {
 
 // Receive passes a notice to the candidate, unless the run has ended, or goes on under another instance.
 func (r receiver) Receive(n core.Notice) {
-	r.beside(func(now time.Time) []core.Event {
-		if r.current != r.run || r.candidate.Rules != r.rules {
+	r.beside(func(present *run, now time.Time) []core.Event {
+		if present != r.run || r.candidate.Rules != r.rules {
 			return nil
 		}
 		if _, changed := n.(*core.Notification); changed {

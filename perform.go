@@ -14,7 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// How the shell does an operation: waits, requests, and the Backoff. All requests about the key and the bucket are made here, and all their errors
+// How the loop does an operation: waits, requests, and the Backoff. All requests about the key and the bucket are made here, and all their errors
 // are put into the words of package core: see outcomeOfWrite and failureOf.
 
 const (

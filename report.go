@@ -10,9 +10,9 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 )
 
-// report handles the candidate's events: it logs and counts, passes on to the shell what is due, and does what the candidate asks for besides requests. Each
-// decision's events are reported in their order; those of notices may be reported beside the loop's, and are only such whose order does not matter. The
-// caller does not hold the election's mutex.
+// report handles the candidate's events: it logs and counts, passes on to the shell what is due, and does what the candidate asks for besides requests. The
+// events of the loop are reported in their order. Those of notices are reported beside the loop's: they are lines of the log, and requests to look at a
+// source or the connection. The caller does not hold the election's mutex.
 func (r *run) report(events []core.Event) {
 	for i := range events {
 		e := &events[i]
@@ -56,7 +56,7 @@ func (r *run) report(events []core.Event) {
 // take passes an event on to the shell, and starts the schedule of WithRelinquish when leadership begins to count.
 func (r *run) take(e *core.Event) {
 	switch e.Kind {
-	case core.Campaigned, core.LeaderSeen, core.NextChanged, core.LeadershipCounts: // the others are of no use to it
+	case core.Campaigned, core.LeaderSeen, core.LeadershipCounts: // all that the shell takes
 	default:
 		return
 	}

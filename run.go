@@ -22,8 +22,22 @@ import (
 // yieldTime is how long a run that stops waits after a release before it unsubscribes, so that the server serves the successor first.
 const yieldTime = 3 * time.Millisecond
 
-// run is one call of Start or Run, from its beginning to its return. Package core decides; run makes the requests, one after the other, waits, and
-// reports. It owns what lives as long as the call.
+// run is one call of Start or Run, from its beginning to its return. It owns what lives as long as the call. Package core decides, package shell says what
+// follows, and run does it: it drives both.
+//
+// The goroutines of a run:
+//
+//	the caller of Start or Run   the loop: one wait or request after the other, and the reports before each
+//	timers                       wake the loop; end leadership at the deadline (activeTerm.expire); examine the connection if a renewal is late
+//	callCallbacks                calls callbacks, while some are due
+//	doWork                       the work of a term
+//	runHealthChecks              and one for each check
+//	background                   WithRelinquish, and requests to leaders of lower priority
+//	from outside                 callers of methods, the notifier, the control service: they go through beside
+//
+// A leader that is stopped ends in this order: IsLeader is false and the context of the work ends, in one step with the decision (Shell.Stop); callbacks and
+// work return, while the loop renews; the loop releases the key, and returns; the notifications end; then the control service, the health checks and the
+// callbacks that still run; the state is unknown; Start or Run returns.
 type run struct {
 	*Election
 	work   func(context.Context, Term) error // nil for Start
@@ -33,7 +47,6 @@ type run struct {
 
 	member *control.Member // nil if the connection is not known; set before the first campaign, and read by goroutines of callers
 	guard  *natsconn.Guard // nil if the connection is not known
-	timer  *time.Timer     // wakes the loop
 
 	// Goroutines that a term or a campaign has started beside the loop.
 	background       sync.WaitGroup
@@ -44,13 +57,13 @@ type run struct {
 	decidedAt time.Time // when the present operation was decided
 	quietWait quietWait // the present wait for callbacks and work to return
 
-	callbacks []func() // those of the present call that are left to call; they belong to the goroutine that calls callbacks
-
 	// The election's mutex guards what follows.
-	shell    *shell.Shell
-	listener *notify.Listener
-	returned wakeup.Latch  // closed when the run has returned
-	changed  wakeup.Signal // broadcast at each notification
+	shell     *shell.Shell
+	timer     *time.Timer // wakes the loop; nil before
+	listener  *notify.Listener
+	callbacks []func()      // those of the present call that are left to call
+	returned  wakeup.Latch  // closed when the run has returned
+	changed   wakeup.Signal // broadcast at each notification
 }
 
 // do runs from the beginning to the return. What is begun here is ended in the opposite order, by the deferred calls: the callbacks return before
@@ -75,7 +88,7 @@ func (r *run) do() error {
 		r.guard = natsconn.NewGuard(nc, !r.opts.NoForce, r.log)
 		defer r.guard.Leave()
 	}
-	reports, err := r.waitForBucket()
+	source, err := r.waitForBucket()
 	if err != nil || r.ctx.Err() != nil {
 		return err
 	}
@@ -90,9 +103,9 @@ func (r *run) do() error {
 		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
 		defer r.member.Leave()
 	}
-	for r.campaignAs(reports) {
+	for r.campaignAs(source) {
 		r.rename()
-		if reports, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // the bucket may have been made again meanwhile
+		if source, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // the bucket may have been made again meanwhile
 			return err
 		}
 	}
@@ -128,12 +141,12 @@ func (r *run) rename() {
 	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
 		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
 	r.renamed.Store(&renamed)
-	r.beside(func(now time.Time) []core.Event { return r.shell.Rename(now, r.rules()) })
+	r.beside(func(_ *run, now time.Time) []core.Event { return r.shell.Rename(now, r.rules()) })
 }
 
 // campaignAs campaigns and leads as one instance, until the run is to end or another process is found to use that instance too; then cloned is true.
-func (r *run) campaignAs(reports notify.Source) (cloned bool) {
-	listener := notify.Listen(r.bucket, reports, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
+func (r *run) campaignAs(source notify.Source) (cloned bool) {
+	listener := notify.Listen(r.bucket, source, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
 	defer listener.Close()
 	r.mu.Lock()
 	r.listener = listener
@@ -143,7 +156,7 @@ func (r *run) campaignAs(reports notify.Source) (cloned bool) {
 	r.expect("waiting for a source of notifications", began.Add(busyTime))
 	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
 	defer r.yieldToSuccessor()
-	listener.WaitReady(r.ctx, r.status().Bucket.Took)
+	listener.WaitReady(r.ctx, r.took())
 	return r.loop(began)
 }
 
@@ -186,8 +199,8 @@ func (r *run) nextChange() <-chan struct{} {
 
 // stop has the run end. The candidate learns of it before the context ends, so that it does not campaign again for the key that it releases.
 func (r *run) stop() {
-	r.beside(func(now time.Time) []core.Event {
-		if r.current != r { // the run has ended meanwhile
+	r.beside(func(present *run, now time.Time) []core.Event {
+		if present != r { // the run has ended meanwhile
 			return nil
 		}
 		return r.shell.Stop(now)
@@ -208,18 +221,18 @@ func (r *run) tellLoaded(loaded core.Loaded) {
 func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
 
 // waitForBucket loads the bucket's info, and waits while the server cannot be reached.
-func (r *run) waitForBucket() (reports notify.Source, err error) {
+func (r *run) waitForBucket() (source notify.Source, err error) {
 	err = r.bucket.WaitFor(r.ctx, r.log, func() error {
 		r.expect("loading the bucket's info", time.Now().Add(busyTime))
 		loaded, info := r.load(r.ctx)
 		if loaded.Err == nil {
-			reports = notify.Source{Subject: info.Republish, Created: info.Created}
+			source = notify.Source{Subject: info.Republish, Created: info.Created}
 			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", loaded.Bucket.TTL, "interval", loaded.Bucket.Interval, "stand-down", loaded.Bucket.StandDown)
 		}
 		r.tellLoaded(loaded)
 		return loaded.Err
 	})
-	return reports, err
+	return source, err
 }
 
 // fail ends the run, and its term at once, because no waiting helps.

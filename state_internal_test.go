@@ -1,26 +1,45 @@
 package election
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"testing"
 
 	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election/internal/core"
 )
 
 // The public names have their values beside them, for who reads the documentation. Package core has the same ones.
-func TestStatesAndReasonsAreThoseThatTheDecisionsHave(t *testing.T) {
+func TestStatesAndReasonsAreThoseOfTheDecisions(t *testing.T) {
 	g := NewWithT(t)
-	for public, decided := range map[State]core.State{CandidateState: core.Follower, LeaderState: core.Leader, LeaderElectState: core.LeaderElect} {
-		g.Expect(public).To(Equal(State(decided)))
+	public, decided := constants(t, "state.go"), constants(t, "internal/core/reason.go")
+	states := map[string]string{"Follower": "CandidateState", "Leader": "LeaderState", "LeaderElect": "LeaderElectState"}
+	expected := map[string]string{"UnknownState": "0", "ReasonStarted": `"started"`} // before any decision
+	for name, value := range decided {
+		if state, ok := states[name]; ok {
+			expected[state] = value
+		} else {
+			expected["Reason"+name] = value
+		}
 	}
-	for public, decided := range map[Reason]core.Reason{
-		ReasonVacant: core.Vacant, ReasonReleased: core.Released, ReasonReclaimed: core.Reclaimed, ReasonLapsed: core.Lapsed, ReasonStoodDown: core.StoodDown,
-		ReasonStopped: core.Stopped, ReasonResigned: core.Resigned, ReasonTransferred: core.Transferred, ReasonRelinquished: core.Relinquished,
-		ReasonUnhealthy: core.Unhealthy, ReasonWorkEnded: core.WorkEnded, ReasonOverwritten: core.Overwritten, ReasonDeleted: core.Deleted,
-		ReasonBucketReplaced: core.BucketReplaced, ReasonCloned: core.Cloned, ReasonRewound: core.Rewound, ReasonClosed: core.Closed,
-		ReasonDeadline: core.Deadline, ReasonDied: core.Died,
-	} {
-		g.Expect(public).To(Equal(Reason(decided)))
+	g.Expect(public).To(Equal(expected))
+}
+
+// constants returns the values of the constants of a file that are literals.
+func constants(t *testing.T, file string) map[string]string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	values := map[string]string{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+			if literal, ok := spec.Values[0].(*ast.BasicLit); ok {
+				values[spec.Names[0].Name] = literal.Value
+			}
+		}
+		return true
+	})
+	return values
 }

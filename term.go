@@ -124,7 +124,7 @@ func (t *activeTerm) left() time.Duration { return t.Lease().Left(time.Now(), le
 
 // end ends leadership, and reports whether it was this call that did.
 func (t *activeTerm) end(why core.Reason) (first bool) {
-	t.run.beside(func(now time.Time) (events []core.Event) {
+	t.run.beside(func(_ *run, now time.Time) (events []core.Event) {
 		first, events = t.run.shell.End(now, &t.Term, why)
 		return events
 	})
@@ -133,7 +133,7 @@ func (t *activeTerm) end(why core.Reason) (first bool) {
 
 // expire ends leadership at the deadline, unless the lease was renewed while the timer fired.
 func (t *activeTerm) expire() {
-	t.run.beside(func(now time.Time) []core.Event { return t.run.shell.Expired(now, &t.Term) })
+	t.run.beside(func(_ *run, now time.Time) []core.Event { return t.run.shell.Expired(now, &t.Term) })
 }
 
 // tellWitnessBegan gives the witness, if there is one, what it needs to release a term that begins, should this process die. A bare name has nothing by

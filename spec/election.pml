@@ -425,7 +425,7 @@ inline tick(odd, rate) {                                                        
 
 proctype Candidate(byte i) {
 	do
-	/* campaign [waiting.plan, Candidate.bid, bidding.decide] */
+	/* campaign [waiting.errands, Candidate.bid, bidding.decide] */
 	:: /* Read */ d_step { idle(i) && c[i].link == FINE && (c[i].next == 0 || vacant && !(key.kind == RELEASE && key.own == i) || mine(key, i)) ->
 		printf("%c reads the key\n", name(i)); read(i, key); done }
 	:: /* ReadCopy */ d_step { idle(i) && c[i].link == FINE && c[i].next == 0 && isCopy ->

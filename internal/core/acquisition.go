@@ -33,7 +33,7 @@ type acquisition struct {
 	mustWait      time.Duration // what is left of the stand-down that the replaced record passes on, and of leases whose end nothing proves
 	longestLease  time.Duration // the longest lease of a holder that may still last, as far as is known
 	interval      time.Duration // from one renewal of the predecessor to the next; 0 if that is not known
-	unslewed      bool          // the stand-down is measured by a clock that is never slewed, see Term.correct
+	unslewed      bool          // the stand-down is measured by a clock that is never slewed, see Candidate.correct
 
 	// What the replaced release, or the predecessor's last record, says of other terms and candidates.
 	named        bool               // the release names this candidate
@@ -158,7 +158,8 @@ func (a *acquisition) inBucket(b *Bucket) bool {
 	return a.reason == Released && !a.unproven && a.bucketCreated.Equal(b.Created) && a.acknowledged.Sub(a.readAt) < b.TTL/2
 }
 
-// standDown returns how long the winner must wait in the given bucket, from the acknowledgement of the win, before its leadership may count.
+// standDown returns how long the winner must wait in the given bucket, from the acknowledgement of the win, before its leadership may count. It is the only
+// place that says so; admin's check forecasts it, and the simulator's judge and the proof demand as much at least.
 func (a *acquisition) standDown(b *Bucket) time.Duration {
 	longest := max(b.StandDown, b.mostLeft(a.longestLease, a.unslewed)) // by then every lease is over
 	usual := b.StandDown

@@ -7,7 +7,7 @@ import (
 )
 
 // bidding is the role of a candidate that makes one campaign, or reads the key because of a hint, which becomes a campaign if the key is vacant. Every
-// campaign reads the key first, and then writes over exactly what was read.
+// campaign reads the key first, and then writes over exactly what was read. What a candidate does that may not read is in reading.go.
 type bidding struct {
 	step         Step
 	began        time.Time
@@ -209,7 +209,7 @@ func (b *bidding) write(a *acquisition) role {
 // written goes on once the write that may win has returned.
 func (b *bidding) written(c *Candidate, now time.Time, r *Result) role {
 	a := b.acquisition
-	if r.Failure == TooLarge && c.shrinkMetadata(a.written, r.Err) {
+	if r.Failure == TooLarge && c.leaveOut(a.written, r.Err) {
 		return b
 	}
 	a.acknowledged, a.revision, a.reconnects = now, r.Revision, r.Reconnects

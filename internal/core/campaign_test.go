@@ -18,17 +18,17 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 	c.hold(PausedByOperator, true)
 	c.role = c.wait(now, now.Add(c.bucket.Interval), 0)
 	c.waiting.yields = now.Add(time.Second)
-	c.plan(now)
+	c.beginStep(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
-	c.plan(now)
+	c.beginStep(now)
 	g.Expect(c.holds).To(BeZero())
 	g.Expect(c.waiting.due).To(Equal(now.Add(time.Second)))
 
 	c.waiting.yields = time.Time{}
 	c.hold(PausedByOperator, true)
-	c.plan(now)
+	c.beginStep(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
-	c.plan(now)
+	c.beginStep(now)
 	g.Expect(c.waiting.due).To(BeTemporally("<", now.Add(time.Second)), "all others answer as they do a vacancy")
 }
 
@@ -231,7 +231,7 @@ func nothing(*Candidate, time.Time) {}
 // bidUnread has a candidate create the key without having read it.
 func bidUnread(c *Candidate, now time.Time) {
 	c.role = (&bidding{began: now}).createUnread(c, now)
-	c.plan(now)
+	c.beginStep(now)
 }
 
 // A candidate that may not read learns from refusals that the same write has stood for longer than a TTL.
@@ -266,7 +266,7 @@ func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 				}
 				c.Done(now, Result{Outcome: Refused, Last: last, Named: test.named})
 				if c.role.at() == BiddingWrite {
-					c.plan(now)
+					c.beginStep(now)
 					over = c.op.Replaces
 					g.Expect(now.Sub(began)).To(BeNumerically(">=", c.bucket.TTL))
 					g.Expect(c.role.(*bidding).acquisition.written.StandDownMs).To(BeNumerically(">=", c.bucket.TTL.Milliseconds()), "it may be another write of that revision")

@@ -21,6 +21,7 @@ type Candidate struct {
 	longerTTL   longerTTL // that the bucket had before
 	holds       Holds     // why it does not campaign
 	metadata    metadata  // of its records
+	lean        lean      // what they leave out
 	infoAskedAt time.Time // when the bucket's info was last asked for again, or that was found needless
 	writeFailed bool      // the last write failed, other than by a refusal
 
@@ -70,7 +71,7 @@ func (c *Candidate) splay() time.Duration {
 // Next returns the one thing to do now, and what there is to report before. The shell reports, does the thing, and calls Done.
 func (c *Candidate) Next(now time.Time) (Op, []Event) {
 	for c.op.Kind == None {
-		c.plan(now)
+		c.beginStep(now)
 		if r, known := c.known(now); known {
 			c.goOn(now, r)
 		}
@@ -78,8 +79,8 @@ func (c *Candidate) Next(now time.Time) (Op, []Event) {
 	return c.op, c.takeEvents()
 }
 
-// plan begins the present step or, if that is a wait, finds out how long it is now.
-func (c *Candidate) plan(now time.Time) {
+// beginStep begins the present step or, if that is a wait, finds out how long it is now.
+func (c *Candidate) beginStep(now time.Time) {
 	c.enter(c.role.at())
 	c.op = c.role.next(c, now)
 	c.enter(c.role.at()) // a candidate that waits may be held back by now
@@ -129,10 +130,10 @@ func (c *Candidate) goOn(now time.Time, r Result) {
 // Until is not in the future. waits is false if the candidate does something else.
 func (c *Candidate) Waits() (op Op, waits bool) { return c.op, c.op.Kind == Wait }
 
-// noticed takes note of what has changed meanwhile, if the candidate waits.
-func (c *Candidate) noticed(now time.Time) {
+// waitAnew finds out how long the present wait is now, if the candidate waits.
+func (c *Candidate) waitAnew(now time.Time) {
 	if c.op.Kind == Wait {
-		c.plan(now)
+		c.beginStep(now)
 	}
 }
 

@@ -34,7 +34,7 @@ func waits(c *Candidate) {
 // woken reports whether a candidate that waits is to be woken now.
 func woken(c *Candidate) bool {
 	now := time.Now()
-	c.noticed(now)
+	c.waitAnew(now)
 	op, waits := c.Waits()
 	at := op.Until
 	return waits && !at.IsZero() && !now.Before(at)
@@ -57,7 +57,7 @@ func (reads) done(c *Candidate, now time.Time, r Result) role {
 // beginRead has a candidate read the key. [Candidate.Done] takes the answer.
 func beginRead(c *Candidate) {
 	c.role = reads{}
-	c.plan(time.Now())
+	c.beginStep(time.Now())
 }
 
 // read has a candidate read a record.

@@ -1,15 +1,15 @@
 // Package core is one candidate of an election: everything that it knows, and every decision that it makes. It has no clock, makes no request,
-// starts no goroutine and has no random numbers of its own. All of these come from its shell, which is package election in a program, and package
-// sim in the simulator. The models are RawNode of etcd's raft and the protocol libraries without I/O ("sans I/O").
+// starts no goroutine and has no random numbers of its own. What follows from its decisions for others, package shell says. Its driver, which is package
+// election in a program and package sim in the simulator, does what both say. The models are RawNode of etcd's raft and the protocol libraries without I/O ("sans I/O").
 //
-// The shell is a loop:
+// The driver is a loop:
 //
 //	op, events := candidate.Next(now)      // the one thing to do now, and what there is to report before
 //	result := perform(op)                  // one wait, or one request
 //	candidate.Done(now, result)            // what came of it
 //
 // and tells the candidate by [Candidate.Notice] what happens meanwhile: a notification, an attempt of another candidate, an operator's pause, the
-// end of the run. [Candidate.Waits] says whether the shell is to end its wait for it.
+// end of the run. [Candidate.Waits] says until when it waits now.
 //
 // # How a candidate goes on
 //
@@ -34,7 +34,7 @@
 //	renewing.go           one try to renew
 //	releasing.go          the end of a term, and the release
 //
-//	op.go, event.go       what the shell does and reports
+//	op.go, event.go       what the driver does and reports
 //	notice.go, status.go  what the candidate is told, and what it tells of itself
 //	key.go                what is known of the key and its holder, and what proves that a term has ended
 //	hints.go              notifications: which have the key read, and when; when their source counts as stalled

@@ -10,10 +10,10 @@ type Notice interface {
 }
 
 // Notice takes a notice, and returns what the candidate has to report. Afterwards [Candidate.Waits] may be another. There is nothing to report of
-// the notices by which this process itself decides: [NewRun], [EndRun], [NewRules], [SetMetadata].
+// [NewRun], [EndRun], [NewRules] and [SetMetadata].
 func (c *Candidate) Notice(now time.Time, n Notice) []Event {
 	n.apply(c, now)
-	c.noticed(now)
+	c.waitAnew(now)
 	return c.takeEvents()
 }
 
@@ -116,7 +116,7 @@ func (n End) apply(c *Candidate, now time.Time) { c.endLeadership(now, n.Term, n
 type SetMetadata struct{ Metadata map[string]string }
 
 func (n SetMetadata) apply(c *Candidate, _ time.Time) {
-	c.metadata.set, c.metadata.refused = n.Metadata, false
+	c.metadata.set, c.lean = n.Metadata, whole
 	if c.term != nil {
 		c.term.renewSoon = true
 	}

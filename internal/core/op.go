@@ -107,7 +107,7 @@ const (
 	Otherwise            // the server has another reason
 )
 
-// String returns the word by which logs and metrics name the failure.
+// String returns the word by which the log names the failure.
 func (f Failure) String() string {
 	switch f {
 	case NoFailure:

@@ -25,14 +25,17 @@ const (
 // The reasons for the end of a term, and where it is decided:
 //
 //	Stopped                             the end of the run: Stop, and holdKey for a term that was won after it
-//	Resigned, Unhealthy                 the shell: End, in handover.go and health.go; and Holds.against, for a win that is not kept
-//	WorkEnded                           the shell: End, in callbacks.go
-//	Transferred, Relinquished           the shell: Handover, in handover.go
-//	Closed                              the shell: End, in run.go
-//	Deadline                            renew, extendNow, and the timer of the shell: End
+//	Resigned, Unhealthy                 the driver, by End: handover.go, health.go, callbacks.go; and Holds.against, for a win that is not kept
+//	WorkEnded                           the driver, by End: callbacks.go
+//	Transferred, Relinquished           the driver, by Handover: handover.go, relinquish.go
+//	Closed                              the driver, by End: run.go
+//	Deadline                            renew, extendNow, and Shell.Expired
 //	Overwritten, Deleted                what a read or a refusal proves: proof.go, and renewing.lost
 //	Rewound, Cloned                     likewise
 //	BucketReplaced                      likewise, and renewing.extendIn
+//
+// Users see them in state.go. These say more about some: internal/supervise (which of them stop a program at once), internal/look and observe (what ended a
+// term, for people).
 const (
 	Stopped      Reason = "stopped"
 	Resigned     Reason = "resigned"

@@ -29,7 +29,7 @@ type EndingKind uint8
 // The ends of a term.
 const (
 	KeyReleased    EndingKind = iota + 1
-	KeyLost                   // the key was lost before it could be released: see Term.Reason, or Term.LostBy if that is a voluntary reason
+	KeyLost                   // the key, or the lease on it, was lost before it could be released: see Term.Reason, or Term.LostBy if that is a voluntary reason
 	LeaseOver                 // the lease ran out before the key could be released
 	KeyWithAnother            // another candidate had the key when it was to be released
 	NotConfirmed              // the release was not answered: the key is released or expires
@@ -191,11 +191,15 @@ func (d *releasing) try(c *Candidate, now time.Time) role {
 func (d *releasing) writeOp(c *Candidate, now time.Time) Op {
 	t := d.term
 	r := c.renewal(now, t)
-	r.Released, r.Secret, r.Reason, r.Queue = now.Round(0), t.secret, string(t.Reason), d.queue
-	r.SetSuccessors(d.successors)
-	if t.omitMetadata {
-		r.Metadata = nil
+	r.Released, r.Secret, r.Reason = now.Round(0), t.secret, string(t.Reason)
+	if c.lean >= withoutOthers {
+		d.queue, d.successors = nil, nil
+		if t.target.Name != "" {
+			d.successors = []record.Successor{t.target}
+		}
 	}
+	r.Queue = d.queue
+	r.SetSuccessors(d.successors)
 	switch {
 	case t.target.Name != "" && c.Target == nil: // those who choose targets know by themselves which candidates there are
 		r.HeadStartMs = targetHeadStart.Milliseconds()
@@ -242,7 +246,7 @@ func (d *releasing) writeDone(c *Candidate, now time.Time, r *Result) role {
 		return d.notReleased(c, now, Ending{How: NotReleased, Err: r.Err})
 	}
 	if r.Failure == TooLarge {
-		d.shrink(c)
+		c.leaveOut(d.written, r.Err)
 	}
 	return d.tryAgain(c, now, r.Err)
 }
@@ -282,19 +286,6 @@ func (d *releasing) withAnother(c *Candidate, now time.Time) role {
 		return d.endTerm(c, now, Ending{How: KeyReleased})
 	}
 	return d.notReleased(c, now, Ending{How: KeyWithAnother})
-}
-
-// shrink leaves something out of the next try to release: metadata that no record has had yet, then the successors and the queue but for
-// the target of a transfer, and then all metadata.
-func (d *releasing) shrink(c *Candidate) {
-	if c.metadata.leaveOutNew() {
-		return
-	}
-	t, before := d.term, len(d.successors)+len(d.queue)
-	if d.successors, d.queue = nil, nil; t.target.Name != "" {
-		d.successors = []record.Successor{t.target}
-	}
-	t.omitMetadata = before == len(d.successors)
 }
 
 // released goes on once the key is released; revision is that of the release, 0 if nothing is stored under the key.
@@ -337,9 +328,9 @@ func (d *releasing) endTerm(c *Candidate, now time.Time, e Ending) role {
 	if e.How.endsLease() {
 		c.endLease(now, t)
 	}
-	c.reading.repliesDoubtful = c.doubt.of(t)
-	c.term, c.secret = nil, record.Secret{} // the next term has its own
-	if !c.stopping {                        // otherwise the run ends soon, and the server is left to serve the successor
+	c.reading.repliesDoubtful = c.doubt.of(t) // if the release was not answered, the next creation may not be either
+	c.term, c.secret = nil, record.Secret{}   // the next term has its own
+	if !c.stopping {                          // otherwise the run ends soon, and the server is left to serve the successor
 		c.recordAttempts(false)
 	}
 	c.report(Event{Kind: TermOver, Term: t})

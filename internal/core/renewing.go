@@ -133,7 +133,7 @@ func retryDelay(left time.Duration) time.Duration {
 func (y *renewing) writeOp(c *Candidate, now time.Time) Op {
 	t := y.term
 	r := c.renewal(now, t)
-	if !t.omitSuccessor {
+	if c.lean < withoutOthers {
 		r.Successor, r.Standbys = c.successor(now), c.standbys()
 	}
 	if r.Led = t.LedSince; r.Term > 0 && !t.Led() { // leadership counts from this very renewal, if it is applied
@@ -176,8 +176,8 @@ func (y *renewing) writeDone(c *Candidate, now time.Time, r *Result) role {
 			y.reconnects, y.step = AnyReconnects, RenewingWrite
 		}
 		return y
-	case r.Failure == TooLarge && (!t.omitSuccessor || c.shrinkMetadata(y.written, r.Err)): // leave out the successor first, then metadata
-		t.omitSuccessor, y.reconnects = true, AnyReconnects
+	case r.Failure == TooLarge && c.leaveOut(y.written, r.Err):
+		y.reconnects = AnyReconnects
 		return y
 	}
 	c.writeAnswered(now, r.Outcome)

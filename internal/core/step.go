@@ -9,7 +9,7 @@ type role interface {
 	// at returns the present step.
 	at() Step
 	// next begins the present step, and returns the one thing to do in it. If that is a wait, next is called again whenever the candidate has learned
-	// something, because the wait may have to be shorter then; so a step that waits begins nothing.
+	// something, because the wait may have to be shorter then; so a step that waits only takes note of what has changed.
 	next(c *Candidate, now time.Time) Op
 	// done takes what came of it, and returns the role that goes on: this one, in its next step, or another.
 	done(c *Candidate, now time.Time, r Result) role

@@ -47,7 +47,7 @@ type Term struct {
 	secret       record.Secret  // that the release reveals
 	predecessors record.Secrets // of the terms before, the last first, that ended by a release
 
-	// Whether this is still the bucket in which the term was won, see mayBeElsewhere and confirm.
+	// Whether this is still the bucket in which the term was won, see mayBeElsewhere and renewing.extend.
 	bucketInDoubt        bool      // it may be another bucket
 	bucketReported       time.Time // when the bucket was created, as its server said last; some servers report a later time after a restart
 	reportedSince        time.Time // when the renewal was sent after which the server reported that time
@@ -55,8 +55,6 @@ type Term struct {
 	reconnects           uint64    // how often the connection had been made again by the last renewal
 	sameBucketReconnects uint64    // the same number, when the bucket was last known to be the same
 
-	omitSuccessor bool // renewals name no successor, because a record that did was too large
-	omitMetadata  bool // the release has no metadata, because a record that had it was too large
 }
 
 // Lease is what the holder of the key may consider itself, and until when. It is immutable.
@@ -269,6 +267,6 @@ func (c *Candidate) Handover(now time.Time, t *Term, target record.Successor, wh
 	}
 	t.target = target
 	c.endLeadership(now, t, why)
-	c.noticed(now)
+	c.waitAnew(now)
 	return "", false
 }

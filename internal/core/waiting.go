@@ -38,7 +38,7 @@ type waiting struct {
 func (c *Candidate) wait(now, due time.Time, failed int) role {
 	c.setNext(false)
 	c.forget(now)
-	c.metadata.refused = false // the bucket may take larger records by now
+	c.lean = whole // the bucket may take larger records by now
 	c.turn.pending = false
 	c.waiting = waiting{due: due, failed: failed, preempted: c.waiting.preempted}
 	return c.waitAgain(now)
@@ -85,7 +85,7 @@ func (w *waiting) next(c *Candidate, now time.Time) Op {
 		return c.refusedWriteOp(now, r)
 	}
 	w.followHolds(c, now)
-	p := w.plan(c, now)
+	p := w.errands(c, now)
 	return Op{Kind: Wait, Due: p.due, Until: p.until}
 }
 
@@ -101,7 +101,7 @@ func (w *waiting) done(c *Candidate, now time.Time, r Result) role {
 		c.log(Debug, "Withdrawn", "answer", r.Err)
 		return finished{}
 	}
-	switch w.plan(c, now).first {
+	switch w.errands(c, now).first {
 	case withdraw:
 		return w.withdraw(c)
 	case reload:
@@ -127,7 +127,7 @@ func (w *waiting) done(c *Candidate, now time.Time, r Result) role {
 // errand is what ends the wait for the next campaign.
 type errand uint8
 
-// The errands, the most urgent first.
+// The errands: see waiting.errands for which comes first.
 const (
 	noErrand       errand = iota
 	withdraw              // the run is to end
@@ -140,8 +140,8 @@ const (
 	sourceStalled         // the source has not reported in time what this candidate knows
 )
 
-// plan is which errand is due, and when the next one is.
-type plan struct {
+// errands are what a candidate that waits may have to do: which is due, and when the next one is.
+type errands struct {
 	now   time.Time
 	first errand    // whose time has come
 	until time.Time // when the time comes for the next one; zero for never
@@ -149,7 +149,7 @@ type plan struct {
 }
 
 // add adds an errand at the given time; never if that is zero.
-func (p *plan) add(at time.Time, e errand) {
+func (p *errands) add(at time.Time, e errand) {
 	switch {
 	case at.IsZero():
 	case p.now.Before(at), p.first != noErrand:
@@ -159,9 +159,9 @@ func (p *plan) add(at time.Time, e errand) {
 	}
 }
 
-// plan returns what there is to do. It changes nothing.
-func (w *waiting) plan(c *Candidate, now time.Time) plan {
-	p := plan{now: now}
+// errands returns what there is to do, the most urgent first. It changes nothing.
+func (w *waiting) errands(c *Candidate, now time.Time) errands {
+	p := errands{now: now}
 	if c.stopping {
 		p.add(now, withdraw)
 		return p

@@ -45,8 +45,8 @@ type Calls struct {
 // maxCampaigns is how many campaigns may wait to be announced; more are dropped.
 const maxCampaigns = 16
 
-// calls has callbacks called, if some are due and none is being called.
-func (s *Shell) calls(due bool) {
+// startCalls has callbacks called, if some are due and none is being called.
+func (s *Shell) startCalls(due bool) {
 	if due && !s.Calls.busy {
 		s.Calls.busy = true
 		s.driver.StartCalls()
@@ -109,7 +109,7 @@ func (s *Shell) NextCall(now time.Time) (Call, bool) {
 	case d.announced != nil && d.announced.Lease().State != core.Leader:
 		d.announced = nil
 		return Call{Kind: Lost}, true
-	case d.announced == nil && d.latest != nil && d.latest.Leads(now, s.Boot):
+	case d.announced == nil && d.latest != nil && d.latest.Leads(now, s.Candidate.Boot):
 		d.announced = d.latest
 		return Call{Kind: Won}, true
 	case d.Has[Next] && d.next != d.prepared:

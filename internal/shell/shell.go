@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/lease"
 )
 
 // Driver does what a shell says. Its methods return at once, and call nothing of the shell.
@@ -52,7 +51,6 @@ type Shell struct {
 	Candidate *core.Candidate
 	HasWork   bool // a leader has work to do
 	Calls     Calls
-	Boot      lease.Clock
 
 	driver   Driver
 	term     *Term // that others see; nil if the key is not held
@@ -64,10 +62,8 @@ type Shell struct {
 	wakeAt   time.Time
 }
 
-// New returns the shell of a run. Calls says which callbacks there are.
-func New(c *core.Candidate, d Driver, boot lease.Clock) *Shell {
-	return &Shell{Candidate: c, Boot: boot, driver: d}
-}
+// New returns the shell of a run.
+func New(c *core.Candidate, d Driver) *Shell { return &Shell{Candidate: c, driver: d} }
 
 // Start begins the run.
 func (s *Shell) Start(now time.Time, rules *core.Rules, started time.Time) {
@@ -106,6 +102,7 @@ func (s *Shell) Done(now time.Time, op *core.Op, r core.Result) (core.Op, []core
 func (s *Shell) next(now time.Time) (core.Op, []core.Event) {
 	op, events := s.Candidate.Next(now)
 	s.publish(now)
+	s.takeNext(events)
 	switch {
 	case op.Kind == core.Finish:
 		s.looping = false
@@ -121,12 +118,22 @@ func (s *Shell) next(now time.Time) (core.Op, []core.Event) {
 // Notice tells the candidate what has happened beside the loop, and returns what there is to report.
 func (s *Shell) Notice(now time.Time, n core.Notice) []core.Event {
 	events := s.Candidate.Notice(now, n)
-	s.noticed(now)
+	s.decided(now)
+	s.takeNext(events)
 	return events
 }
 
-// noticed publishes what was decided beside the loop, and has the loop woken in time.
-func (s *Shell) noticed(now time.Time) {
+// takeNext has OnNext called. Notices and the loop change who is next, and each change counts at once: drivers may report events of both in another order.
+func (s *Shell) takeNext(events []core.Event) {
+	for i := range events {
+		if events[i].Kind == core.NextChanged {
+			s.startCalls(s.Calls.nextChanged(events[i].On))
+		}
+	}
+}
+
+// decided publishes what was decided beside the loop, and has the loop woken in time.
+func (s *Shell) decided(now time.Time) {
 	s.publish(now)
 	if !s.looping {
 		return
@@ -154,33 +161,32 @@ func (s *Shell) quietened(now time.Time) {
 	}
 }
 
-// Take does what an event asks for: callbacks become due, and the work of a leader starts. The driver passes all events on, in their order.
+// Take does what an event asks for: callbacks become due, and the work of a leader starts. The driver passes on what the loop reports, in its order, and may
+// leave out all other kinds of events.
 func (s *Shell) Take(now time.Time, e *core.Event) {
 	switch e.Kind {
 	case core.Campaigned:
-		s.calls(s.Calls.campaigned(e.State))
+		s.startCalls(s.Calls.campaigned(e.State))
 	case core.LeaderSeen:
-		s.calls(s.Calls.leaderSeen(e))
-	case core.NextChanged:
-		s.calls(s.Calls.nextChanged(e.On))
+		s.startCalls(s.Calls.leaderSeen(e))
 	case core.LeadershipCounts:
 		t := s.term
 		if t == nil || t.Core != e.Term {
 			return
 		}
-		s.calls(s.Calls.leadership(t))
-		if s.HasWork && t.Leads(now, s.Boot) { // otherwise leadership has ended meanwhile, as by Stop
+		s.startCalls(s.Calls.leadership(t))
+		if s.HasWork && t.Leads(now, s.Candidate.Boot) { // otherwise leadership has ended meanwhile, as by Stop
 			s.working = t
 			t.Driver.StartWork()
 		}
 	}
 }
 
-// WorkReturned says that the work of a term has returned, and how. If it returned while it led, it ends the term, for the given reason, and the run unless the
-// reason is to resign; then led is true.
+// WorkReturned says that the work of a term has returned, and how. It ends the term for the given reason, if that still leads; then led is true. The run ends
+// with it unless the reason is to resign.
 func (s *Shell) WorkReturned(now time.Time, t *Term, why core.Reason, err error) (led bool, events []core.Event) {
 	led, events = s.End(now, t, why)
-	if led = led && why == core.WorkEnded; led {
+	if led && why == core.WorkEnded {
 		s.result = err
 	}
 	s.working = nil
@@ -202,8 +208,9 @@ func (s *Shell) Rename(now time.Time, rules *core.Rules) []core.Event {
 	return s.Notice(now, core.NewRules{Rules: rules})
 }
 
-// Discard drops what waits to be announced, at the end of the run. The loop is woken once no callback is running.
-func (s *Shell) Discard(now time.Time) (idle bool) {
+// Discard drops the campaigns and the leader that wait to be announced, at the end of the run, and reports whether no callback is running. Otherwise the
+// driver is told to wake the loop once none is.
+func (s *Shell) Discard() (idle bool) {
 	s.Calls.discard()
 	return !s.Calls.busy
 }

@@ -56,15 +56,18 @@ func (s *Shell) follow(now time.Time, t *Term) {
 		return
 	}
 	t.SetLease(l)
-	t.Driver.Expire(l.Left(now, s.Boot))
+	t.Driver.Expire(l.Left(now, s.Candidate.Boot))
 	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
 		t.Driver.EndContext()
-		s.calls(s.Calls.leadership(t)) // before the loop looks whether a callback is due: OnLost is
+		s.startCalls(s.Calls.leadership(t)) // before the loop looks whether a callback is due: OnLost is
 	}
 }
 
 // End ends the leadership of a term, and reports whether it was this call that did.
 func (s *Shell) End(now time.Time, t *Term, why core.Reason) (first bool, events []core.Event) {
+	if s.returned { // the candidate may be in another run
+		return false, nil
+	}
 	before := t.Core.Lease.State
 	events = s.Notice(now, core.End{Term: t.Core, Why: why})
 	s.follow(now, t) // the term may be over, and then it is not published any more
@@ -74,7 +77,7 @@ func (s *Shell) End(now time.Time, t *Term, why core.Reason) (first bool, events
 // Expired is called when the time has come that [TermDriver.Expire] said: leadership ends, unless the lease was renewed meanwhile.
 func (s *Shell) Expired(now time.Time, t *Term) []core.Event {
 	first, events := s.End(now, t, core.Deadline)
-	if left := t.Lease().Left(now, s.Boot); !first && left > 0 {
+	if left := t.Lease().Left(now, s.Candidate.Boot); !first && left > 0 {
 		t.Driver.Expire(left)
 	}
 	return events
@@ -83,6 +86,6 @@ func (s *Shell) Expired(now time.Time, t *Term) []core.Event {
 // Handover ends the leadership of a term in favour of a candidate: see [core.Candidate.Handover].
 func (s *Shell) Handover(now time.Time, t *Term, to record.Successor, why core.Reason) (refusal core.Reason, refused bool) {
 	refusal, refused = s.Candidate.Handover(now, t.Core, to, why)
-	s.noticed(now)
+	s.decided(now)
 	return refusal, refused
 }

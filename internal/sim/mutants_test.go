@@ -174,7 +174,7 @@ var mutants = []mutant{
 	{name: "end the context of work late", promise: "P3", patches: []patch{{
 		"internal/shell/term.go",
 		"		t.Driver.EndContext()\n",
-		"		if !MUTANT || l.Left(now, s.Boot) <= 0 { t.Driver.EndContext() }\n",
+		"		if !MUTANT || l.Left(now, s.Candidate.Boot) <= 0 { t.Driver.EndContext() }\n",
 	}}},
 	{name: "leave OnLost out", promise: "P4", patches: []patch{{
 		"internal/shell/calls.go",
@@ -183,8 +183,8 @@ var mutants = []mutant{
 	}}},
 	{name: "call OnWon for a leader-elect", promise: "P4", patches: []patch{{
 		"internal/shell/shell.go",
-		"	case core.NextChanged:\n",
-		"	case core.StateChanged:\n		if MUTANT && e.State == core.LeaderElect && s.term != nil && s.Calls.announced == nil { s.Calls.announced = s.term; s.Calls.campaigns = nil; s.calls(s.Calls.leadership(s.term)) }\n	case core.NextChanged:\n",
+		"	case core.LeadershipCounts:\n",
+		"	case core.StateChanged:\n		if MUTANT && e.State == core.LeaderElect && s.term != nil && s.Calls.announced == nil { s.Calls.announced = s.term; s.Calls.campaigns = nil; s.startCalls(s.Calls.leadership(s.term)) }\n	case core.LeadershipCounts:\n",
 	}}},
 	{name: "show a leader-elect as leader", promise: "P2", patches: []patch{{
 		"internal/shell/term.go",
@@ -194,7 +194,7 @@ var mutants = []mutant{
 	{name: "show a lease that was cut as it was before", promise: "P3", random: true, patches: []patch{{
 		"internal/shell/term.go",
 		"	if before == l {\n",
-		"	if before == l || MUTANT && before != nil && l.State == core.Follower && before.State != core.Follower && l.Left(now, s.Boot) > 0 {\n",
+		"	if before == l || MUTANT && before != nil && l.State == core.Follower && before.State != core.Follower && l.Left(now, s.Candidate.Boot) > 0 {\n",
 	}}},
 	{name: "release without waiting for the work", promise: "P3", patches: []patch{{
 		"internal/shell/shell.go",
@@ -217,7 +217,7 @@ var mutants = []mutant{
 		"!MUTANT && waits && !op.Until.IsZero() && (s.wakeAt.IsZero()",
 	}}},
 	{name: "set the timer at the deadline once", promise: "P4", random: true, patches: []patch{
-		{"internal/shell/term.go", "	t.Driver.Expire(l.Left(now, s.Boot))\n", "	if !MUTANT || before == nil { t.Driver.Expire(l.Left(now, s.Boot)) }\n"},
+		{"internal/shell/term.go", "	t.Driver.Expire(l.Left(now, s.Candidate.Boot))\n", "	if !MUTANT || before == nil { t.Driver.Expire(l.Left(now, s.Candidate.Boot)) }\n"},
 		{"internal/shell/term.go", "!first && left > 0 {", "!MUTANT && !first && left > 0 {"},
 	}},
 }
