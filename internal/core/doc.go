@@ -49,6 +49,14 @@
 //	records.go            what is written
 //	rules.go, reason.go   who the candidate is; the words for states and reasons, and where each reason is decided
 //
+// # What others can make it remember
+//
+// Whoever may write the key, or publish notifications, costs a candidate no more than this: six whole records of at most record.MaxBytes, about 0.1 MB each
+// (what was read for the present bid, the hint that is pending and the one that is being read for, the last release of a lock, and in package shell the
+// leader to announce and the one announced last); maxRoster candidates that were seen, of a name and an id each, while it leads; and the holder's name,
+// metadata and priorities. Its own writes of unknown outcome are maxDoubtful ids. What waits to be handled is bounded by packages notify and control, for all
+// elections of a process together. Reads for wrong hints are one per TTL, after maxWrongHints.
+//
 // # Words
 //
 //	bid          one campaign, from the read to its end
