@@ -130,7 +130,7 @@ func (r *run) workReturned(t *activeTerm, err error) {
 	})
 	switch {
 	case led && why == core.Resigned:
-		r.log.Warn("Work does not lead by its own account, resigning", "error", err)
+		r.log.Info("Work does not lead by its own account, resigning", "error", err)
 	case !led && err != nil && !errors.Is(err, context.Canceled):
 		r.log.Warn("Work failed after its term had ended", "error", err)
 	}
