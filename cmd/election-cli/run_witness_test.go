@@ -104,7 +104,9 @@ func TestRunThatIsKilledIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 			f.expectTakeover()
 			f.expectDead(witnessPID, clitest.Timeout)
 			w.exitCode() // stderr has ended
-			f.g.Expect(w.stderr.String()).To(And(ContainSubstring("Released the key of a leader that has died  of=witness  "), ContainSubstring("Connected  of=witness  ")))
+			// On a busy host it may release the key after it has let go of stderr.
+			released := Or(ContainSubstring("Released the key of a leader that has died  of=witness  "), ContainSubstring("The key is not released yet: the witness goes on trying"))
+			f.g.Expect(w.stderr.String()).To(And(released, ContainSubstring("Connected  of=witness  ")))
 			f.g.Expect(strings.Count(w.stderr.String(), "Connected  server=")).To(Equal(1), "run connected once")
 		})
 	}
