@@ -28,7 +28,7 @@ import (
 //
 // # Callbacks
 //
-// [OnWon], [OnLost], [OnCampaign] and [OnLeaderChange] are called one at a time, in order, from a goroutine
+// [OnWon], [OnLost], [OnCampaign], [OnLeaderChange] and [OnNext] are called one at a time, in order, from a goroutine
 // that is not the one which renews: a callback may take its time or panic (which is logged), and costs neither the lease nor the
 // process, nor keeps others of its kind from being called. OnWon and OnLost alternate strictly, and a term that ended before its OnWon
 // could be called is not announced at all. OnLost begins no later than the lease's deadline unless another callback is still running. A

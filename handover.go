@@ -54,13 +54,11 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	if e.opts.PlainValue {
 		return validate.Errorf("Transfer: a bare name under the key cannot say who is to take over: leave WithPlainValue out, or call Resign")
 	}
-	e.mu.Lock()
-	r := e.current
-	e.mu.Unlock()
 	t := e.term.Load()
-	if t == nil || r == nil || !t.leads() {
+	if t == nil || !t.leads() {
 		return ErrNotLeader
 	}
+	r := t.run
 	if to == e.instanceID() {
 		return nil
 	}

@@ -82,11 +82,10 @@ func (r *run) startHealthChecks(ctx context.Context) func() {
 // runHealthChecks checks until ctx ends. While the candidate is unhealthy it does not campaign, and if it leads it resigns.
 func (r *run) runHealthChecks(ctx context.Context) {
 	h := &health{check: r.opts.Health, threshold: r.opts.HealthThreshold}
-	bucket := r.status().Bucket
-	interval := min(max(bucket.Interval/4, minHealthInterval), maxHealthInterval)
-	limit := min(max(timing.DefaultInterval(bucket.TTL)/4, interval), maxHealthInterval) // whatever the interval is
 	for ctx.Err() == nil {
-		began := time.Now()
+		bucket, began := r.status().Bucket, time.Now()
+		interval := min(max(bucket.Interval/4, minHealthInterval), maxHealthInterval)
+		limit := min(max(timing.DefaultInterval(bucket.TTL)/4, interval), maxHealthInterval) // whatever the interval is
 		err := h.run(ctx, limit)
 		if ctx.Err() != nil {
 			return

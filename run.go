@@ -33,10 +33,12 @@ const yieldTime = 3 * time.Millisecond
 //	doWork                       the work of a term
 //	runHealthChecks              and one for each check
 //	background                   WithRelinquish, and requests to leaders of lower priority
+//	context.AfterFunc            stops the run at the end of the caller's context
 //	from outside                 callers of methods, the notifier, the control service: they go through beside
 //
 // A leader that is stopped ends in this order: IsLeader is false and the context of the work ends, in one step with the decision (Shell.Stop); callbacks and
-// work return, while the loop renews; the loop releases the key, and returns; the notifications end; then the control service, the health checks and the
+// work return, while the loop renews; the loop releases the key, returns, and leaves the
+// server to the successor for a moment; what runs beside it ends, and the notifications; then the control service, the health checks and the
 // callbacks that still run; the state is unknown; Start or Run returns.
 type run struct {
 	*Election
@@ -105,7 +107,13 @@ func (r *run) do() error {
 	}
 	for r.campaignAs(source) {
 		r.rename()
-		if source, err = r.waitForBucket(); err != nil || r.ctx.Err() != nil { // the bucket may have been made again meanwhile
+		again, err := r.waitForBucket() // which may have been made again meanwhile
+		switch {
+		case r.ctx.Err() != nil:
+			return err
+		case err == nil:
+			source = again
+		case !errors.Is(err, ErrBucketUnsuitable): // otherwise the candidate waits until the bucket can be used again
 			return err
 		}
 	}

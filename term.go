@@ -70,7 +70,8 @@ func (t Term) Deadline() time.Time {
 	return t.active.Lease().Ends(time.Now(), lease.SinceBoot)
 }
 
-// activeTerm is what others see of a term, with the context of its work. Package core decides about the term, and package shell publishes it.
+// activeTerm is a term in this package: core.Term has what is decided about it, shell.Term adds what others see of it, and activeTerm the context of its
+// work and a timer. Term is what users get.
 type activeTerm struct {
 	shell.Term
 	run    *run
@@ -189,8 +190,8 @@ func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 // waitOver waits until the key is released or given up. The release waits for the work: so if ctx is the context of the work of this very term,
 // waitOver returns as soon as that ends, and inside is true. It does not wait for ever either, because the caller may be a callback or the work.
 func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
-	timing := t.Lease().Timing
-	limit, cancel := context.WithTimeout(ctx, timing.ReleaseTimeout+timing.TTL)
+	durations := t.Lease().Timing
+	limit, cancel := context.WithTimeout(ctx, durations.ReleaseTimeout+durations.TTL)
 	defer cancel()
 	t.run.mu.Lock()
 	over := t.over.Wait()

@@ -268,7 +268,7 @@ inline read(i, ent) {
 /* where the key could not be read the client creates it, for which it reads and overwrites a marker [Op.Create] */
 #define demands(i) (c[i].seen == BLIND && (key.kind == MARKER || key.kind == TOMBSTONE) -> key.rev : \
 	(c[i].seen == NOTHING || c[i].seen == BLIND -> 0 : c[i].seenRev))
-/* campaign step 2: write over exactly what was read [bidding.contest, acquisition.op]. win: the write is applied if the key is as it was read. */
+/* campaign step 2: write over exactly what was read [bidding.contest, acquisition.writeOp]. win: the write is applied if the key is as it was read. */
 inline win(i) {
 	standDown(i);
 	exp = demands(i);

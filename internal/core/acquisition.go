@@ -10,7 +10,7 @@ import (
 
 // A write that is to win the key: what it is written over, and which stand-down follows from that.
 //
-// An acquisition is made in three steps. creation or acquisitionOver says what is known before the write; op makes the write; written
+// An acquisition is made in three steps. creation or acquisitionOver says what is known before the write; writeOp makes the write; writeDone
 // and won, in bidding.go, take in the answer. The stand-down is worked out twice: before the write, because the record states it, and after
 // it, in the bucket that the write has hit.
 
@@ -115,7 +115,7 @@ func (c *Candidate) followRelease(a *acquisition, s *record.State, standDown tim
 }
 
 // seesMarkers reports whether a marker under the key has the server refuse this creation. If not, the creation may write over a marker that
-// this candidate has not seen, see op.
+// this candidate has not seen, see writeOp.
 func (c *Candidate) seesMarkers(a *acquisition) bool { return c.Connected && !a.readAt.IsZero() }
 
 // maxPredecessors returns of how many earlier terms a record has the secrets, which prove that those terms ended by a release. A candidate that
@@ -159,7 +159,7 @@ func (a *acquisition) inBucket(b *Bucket) bool {
 }
 
 // standDown returns how long the winner must wait in the given bucket, from the acknowledgement of the win, before its leadership may count. It is the only
-// place that says so; admin's check forecasts it, and the simulator's judge and the proof demand as much at least.
+// place that says so; correct puts the end off if the clock is slewed meanwhile. Admin's check forecasts it, and the simulator's judge and the proof demand as much at least.
 func (a *acquisition) standDown(b *Bucket) time.Duration {
 	longest := max(b.StandDown, b.mostLeft(a.longestLease, a.unslewed)) // by then every lease is over
 	usual := b.StandDown
@@ -208,8 +208,8 @@ func (a *acquisition) because(b *Bucket) string {
 	return "a previous leader, if there was one, may not know of its loss yet"
 }
 
-// op returns the write that may win the key.
-func (a *acquisition) op(c *Candidate, now time.Time) Op {
+// writeOp returns the write that may win the key, and takes note of it.
+func (a *acquisition) writeOp(c *Candidate, now time.Time) Op {
 	a.sent = now
 	r := c.newRecord(now)
 	r.Won, r.Priorities, r.Notified = string(a.reason), a.priorities, c.Source() != NoSource

@@ -25,19 +25,14 @@ type bidding struct {
 	acquisition  *acquisition
 	second       bool    // it is the second one, over a first one that was not answered and applied late
 	writeFailure Failure // of the first one, which was not answered
+	readBack     bool    // the key was read because of that
 }
 
 // bid begins a campaign, or a read because of a hint.
 func (c *Candidate) bid(now time.Time, hinted bool) role {
-	b := &bidding{step: BiddingRead, began: now, hinted: hinted}
-	b.noteVacancy(c)
-	return b
-}
-
-// noteVacancy takes note, before the key is read, of whether it is known to be vacant.
-func (b *bidding) noteVacancy(c *Candidate) {
-	b.vacancyKnown = c.turn.pending || c.hints.hint != nil && c.hints.hint.vacant()
+	known := c.turn.pending || c.hints.hint != nil && c.hints.hint.vacant()
 	c.turn.pending = false
+	return &bidding{step: BiddingRead, began: now, hinted: hinted, vacancyKnown: known}
 }
 
 func (b *bidding) at() Step { return b.step }
@@ -51,7 +46,7 @@ func (b *bidding) next(c *Candidate, now time.Time) Op {
 	case BiddingReplies:
 		return c.refusedWriteOp(now, c.newRecord(now))
 	case BiddingWrite:
-		return b.acquisition.op(c, now)
+		return b.acquisition.writeOp(c, now)
 	}
 	return c.loadOp(now, Always)
 }
@@ -73,14 +68,14 @@ func (b *bidding) done(c *Candidate, now time.Time, r Result) role {
 		}
 		return b.writeAgain(c, now)
 	case BiddingBucket:
-		if b.writeFailure != NoFailure {
+		if b.readBack {
 			return b.writeAgain(c, now)
 		}
 		return b.decide(c, now)
 	case BiddingReplies:
 		return b.repliesArrive(c, now, &r)
 	case BiddingWrite:
-		return b.written(c, now, &r)
+		return b.writeDone(c, now, &r)
 	case BiddingWinBucket:
 		return b.wonIn(c, now, &r)
 	}
@@ -206,8 +201,8 @@ func (b *bidding) write(a *acquisition) role {
 	return b
 }
 
-// written goes on once the write that may win has returned.
-func (b *bidding) written(c *Candidate, now time.Time, r *Result) role {
+// writeDone goes on once the write that may win has returned.
+func (b *bidding) writeDone(c *Candidate, now time.Time, r *Result) role {
 	a := b.acquisition
 	if r.Failure == TooLarge && c.leaveOut(a.written, r.Err) {
 		return b
@@ -232,7 +227,7 @@ func (b *bidding) written(c *Candidate, now time.Time, r *Result) role {
 			a.replaces, a.unproven = over, true // after a history that went back another write may have that revision
 			return b
 		}
-		return b.failed(c, now, r.Failure)
+		return b.notWon(c, now, r.Failure)
 	}
 	level := Debug
 	if r.Failure == Otherwise && !c.writeFailed { // the first in a row that the server rejects for a reason of its own, such as a full account
@@ -241,14 +236,13 @@ func (b *bidding) written(c *Candidate, now time.Time, r *Result) role {
 	c.noteWrite(r)
 	c.log(level, "Campaign failed", "reason", r.Failure.String(), "error", r.Err)
 	if r.Outcome == Failed {
-		return b.failed(c, now, r.Failure)
+		return b.notWon(c, now, r.Failure)
 	}
 	c.doubt.add(a.written, a.sent, a.replaces, nil)
 	if b.second {
-		return b.failed(c, now, r.Failure)
+		return b.notWon(c, now, r.Failure)
 	}
-	b.writeFailure, b.step = r.Failure, BiddingReadBack
-	b.noteVacancy(c)
+	b.writeFailure, b.readBack, b.step = r.Failure, true, BiddingReadBack
 	return b
 }
 
@@ -264,11 +258,11 @@ func (b *bidding) writeAgain(c *Candidate, now time.Time) role {
 			return b.write(c.acquisitionOver(now, s))
 		}
 	}
-	return b.failed(c, now, b.writeFailure)
+	return b.notWon(c, now, b.writeFailure)
 }
 
-// failed ends a campaign that did not win.
-func (b *bidding) failed(c *Candidate, now time.Time, why Failure) role {
+// notWon ends a campaign that did not win.
+func (b *bidding) notWon(c *Candidate, now time.Time, why Failure) role {
 	if b.contests {
 		c.bidAgainSoon(now)
 		c.recordAttempts(false)
@@ -280,12 +274,12 @@ func (b *bidding) failed(c *Candidate, now time.Time, why Failure) role {
 	return b.ends(c, now, b.turnAt.IsZero())
 }
 
-// ends has the candidate wait for its next campaign, or for its turn. failed says whether the bid counts as a campaign that failed, after which the Backoff
+// ends has the candidate wait for its next campaign, or for its turn. counts says whether the bid counts as a campaign that failed, after which the Backoff
 // sets the next one. It does not if it was only a read for a hint, or leaves the vacancy to candidates that come before this one.
-func (b *bidding) ends(c *Candidate, now time.Time, failed bool) role {
+func (b *bidding) ends(c *Candidate, now time.Time, counts bool) role {
 	w := &c.waiting
 	switch {
-	case failed:
+	case counts:
 		return c.waitAfterFailure(b.began, w.failed+1)
 	case !b.hinted:
 		w.due = b.began.Add(c.bucket.Interval)

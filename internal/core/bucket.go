@@ -132,13 +132,13 @@ func (c *Candidate) loaded(now time.Time, b Bucket, err error, failure Failure) 
 // setUsable takes note of whether the bucket can be used, and logs each change once. A bucket that cannot be used holds this candidate back until it
 // can be. Before the candidate campaigns there is nothing to hold back: the error ends the run.
 func (c *Candidate) setUsable(failure Failure, err error) {
-	var now Holds
+	var unusable Holds
 	switch failure {
 	case NoFailure:
 	case Gone:
-		now = BucketGone
+		unusable = BucketGone
 	case Unfit:
-		now = BucketUnfit
+		unusable = BucketUnfit
 	default:
 		return // it says nothing about the bucket
 	}
@@ -146,12 +146,12 @@ func (c *Candidate) setUsable(failure Failure, err error) {
 		return
 	}
 	before := c.holds & bucketUnusable
-	c.holds = c.holds&^bucketUnusable | now
+	c.holds = c.holds&^bucketUnusable | unusable
 	switch {
-	case now == before:
-	case now == 0:
+	case unusable == before:
+	case unusable == 0:
 		c.log(Info, "Bucket can be used again", "bucket", c.BucketName)
-	case now == BucketGone:
+	case unusable == BucketGone:
 		c.log(Warn, "Bucket is gone, waiting for it", "bucket", c.BucketName, "error", err)
 	default:
 		c.log(Warn, "Bucket is not fit for elections any more, waiting until it is", "bucket", c.BucketName, "error", err)

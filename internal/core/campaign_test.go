@@ -16,7 +16,7 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 	now := time.Now()
 	c.bucket.Read = now
 	c.hold(PausedByOperator, true)
-	c.role = c.wait(now, now.Add(c.bucket.Interval), 0)
+	c.role = c.wait(now, now.Add(c.bucket.Interval))
 	c.waiting.yields = now.Add(time.Second)
 	c.beginStep(now)
 	c.loaded(now, c.bucket, nil, NoFailure)
@@ -36,7 +36,8 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 func follower(now time.Time) *Candidate {
 	c := candidate()
 	c.hints.source, c.Connected = Watch, true
-	c.role = c.wait(now, now.Add(-time.Hour), OpeningCampaigns)
+	c.role = c.wait(now, now.Add(-time.Hour))
+	c.waiting.failed = OpeningCampaigns
 	learn(c, 7, record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 7, LeaseMs: 9800, IntervalMs: 7500})
 	return c
 }
@@ -92,7 +93,7 @@ func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
 			c := candidate()
 			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.hints.source, c.Connected = Watch, true
-			c.role = c.wait(now, now, 0)
+			c.role = c.wait(now, now)
 			now = begin(c, now)
 			limit := now.Add(time.Second)
 			now = readNext(c, now, record.State{Removal: record.Gone})
@@ -118,7 +119,7 @@ func TestRemovalThatWasReadIsRememberedThoughItsMarkerExpiresBeforeTheTurn(t *te
 			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
 			c.bucket.StandDown, c.bucket.DefaultStandDown = c.bucket.Interval, true
 			c.hints.source, c.Connected = Republish, true // which has reported nothing of it: the candidate has just started
-			c.role = c.wait(now, now.Add(5*time.Second), 0)
+			c.role = c.wait(now, now.Add(5*time.Second))
 			now = readNext(c, now, record.State{Revision: 8, Removal: record.Removed})
 			op, _ := c.Next(now)
 			g.Expect(op.Kind).To(Equal(Wait), "for its turn")
@@ -166,7 +167,7 @@ func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead
 	c.bucket.Splay = time.Second
 	c.hints.source = Watch
 	c.hold(Paused, true)
-	c.role = c.wait(now, now, 0)
+	c.role = c.wait(now, now)
 	c.hints.readAt = now
 	op, _ := c.Next(now)
 	g.Expect(op.Kind).To(Equal(Read))
@@ -183,7 +184,7 @@ func TestKeyThatIsWonDuringAPauseIsNotKept(t *testing.T) {
 		g := NewWithT(t)
 		now := time.Now()
 		c := candidate()
-		c.role = c.wait(now, now, 0)
+		c.role = c.wait(now, now)
 		op, _ := c.Next(now)
 		g.Expect(op.Kind).To(Equal(Read))
 		c.Done(now, Result{State: record.State{Read: now, Removal: record.Gone}})
@@ -213,7 +214,8 @@ func TestCandidateThatIsHeldBackRecognisesACopyOfItself(t *testing.T) {
 	c := candidate()
 	c.bucket.Read = now
 	c.hold(PausedByOperator, true)
-	c.role = c.wait(now, now.Add(time.Hour), OpeningCampaigns)
+	c.role = c.wait(now, now.Add(time.Hour))
+	c.waiting.failed = OpeningCampaigns
 	c.hints.source, c.Connected = Watch, true
 	op, _ := c.Next(now)
 	g.Expect(op.Kind).To(Equal(Read))

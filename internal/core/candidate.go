@@ -36,7 +36,7 @@ type Candidate struct {
 	// What it tells of itself.
 	releasedAt time.Time     // when a release last named a successor
 	untilNext  time.Duration // from the last campaign or renewal to the next
-	next       bool          // it is to take over, see isNext
+	nextLeader bool          // it is to take over, see isNext
 	termsLed   uint64        // terms in which it led
 	termsEnded uint64        // terms in which it led that have ended
 
@@ -56,7 +56,7 @@ func (c *Candidate) Begin(now, since time.Time) {
 	if splay := due.Sub(now); splay > c.bucket.Spread() && c.holds == 0 { // what holds it back is logged already
 		c.log(Info, "First campaign comes after a random splay", "in", splay.Round(time.Millisecond))
 	}
-	c.role = c.wait(now, due, 0)
+	c.role = c.wait(now, due)
 }
 
 // splay returns the time over which candidates spread their first campaigns. A candidate that is notified needs no more than to bid for a vacancy, unless an
@@ -68,7 +68,7 @@ func (c *Candidate) splay() time.Duration {
 	return c.bucket.Splay
 }
 
-// Next returns the one thing to do now, and what there is to report before. The shell reports, does the thing, and calls Done.
+// Next returns the one thing to do now, and what there is to report before. The driver reports, does the thing, and calls Done.
 func (c *Candidate) Next(now time.Time) (Op, []Event) {
 	for c.op.Kind == None {
 		c.beginStep(now)
@@ -154,7 +154,7 @@ func (c *Candidate) campaigns() bool {
 
 // takeEvents returns what there is to report, once.
 func (c *Candidate) takeEvents() []Event {
-	c.setNext(c.isNext())
+	c.setNextLeader(c.isNext())
 	events := c.events
 	c.events = nil
 	return events

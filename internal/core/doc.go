@@ -24,7 +24,8 @@
 //
 // The run ends from waiting or releasing, or where another process is found to use this instance. step.go has all steps and what may follow each, on one
 // page; docs/ROLES.md is drawn from it. Each role has a file with one switch over its steps, in two halves: next says what to do in a step, and done
-// takes what came of it and says which step, of which role, is the next. What a role knows ends with it. What outlives it is in the candidate.
+// takes what came of it and says which step, of which role, is the next. What a role knows ends with it, and waiting lasts from one term
+// to the next: a campaign takes its time from there, and returns to it. What outlives a role is in the candidate.
 //
 //	candidate.go          Next and Done
 //	step.go               the steps of all roles
@@ -51,9 +52,10 @@
 //
 // # What others can make it remember
 //
-// Whoever may write the key, or publish notifications, costs a candidate no more than this: six whole records of at most record.MaxBytes, about 0.1 MB each
-// (what was read for the present bid, the hint that is pending and the one that is being read for, the last release of a lock, and in package shell the
-// leader to announce and the one announced last); maxRoster candidates that were seen, of a name and an id each, while it leads; and the holder's name,
+// Whoever may write the key, or publish notifications, costs a candidate no more than this: eight whole records of at most record.MaxBytes, 0.1 MB as JSON and a little more
+// as maps (what was read for the present bid, the hint that is pending and the one that is being read for, the last release of a lock, and in package shell the
+// leader to announce, the one announced
+// last and the one that a callback is running for; in package election the last leader); maxRoster candidates that were seen, of a name and an id each, while it leads; and the holder's name,
 // metadata and priorities. Its own writes of unknown outcome are maxDoubtful ids. What waits to be handled is bounded by packages notify and control, for all
 // elections of a process together. Reads for wrong hints are one per TTL, after maxWrongHints.
 //
@@ -71,6 +73,6 @@
 //	roster       the other candidates that were seen, or the queue of a lock
 //	attempt      a write to the key, of whatever outcome, as others see it; each has an id
 //
-// Short names are the same everywhere: c candidate, t term, w waiting, b bidding, y renewing, d releasing, a acquisition, k key, h hints, s what was read
+// Short names of receivers and arguments: c candidate, t term, w waiting, b bidding, y renewing, d releasing, a acquisition, k key, h hints, s what was read
 // (record.State), r a record or an operation's result.
 package core

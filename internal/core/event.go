@@ -6,12 +6,12 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// Event is something that a candidate reports. Its shell logs it, counts it, calls back, and does what it asks for.
+// Event is something that a candidate reports. Its driver logs it, counts it, calls back, and does what it asks for.
 type Event struct {
 	Kind           EventKind
 	State          State         // Campaigned, StateChanged
 	Reason         Reason        // StateChanged
-	Term           *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only Next, Done, Notice and Handover change it
+	Term           *Term         // StateChanged, LeadershipCounts, RenewalFailed, KeyNotReleased, TermOver; only methods of the Candidate change it
 	On             bool          // RecordAttempts, NextChanged
 	Took           time.Duration // Renewed
 	Left           time.Duration // RenewalFailed: of the lease

@@ -22,7 +22,8 @@ func renewal(n string) record.Record {
 func informed(now time.Time) (*Candidate, record.Record) {
 	c := candidate()
 	c.Connected, c.hints.source = true, Republish
-	c.role = c.wait(now, now.Add(time.Hour), OpeningCampaigns)
+	c.role = c.wait(now, now.Add(time.Hour))
+	c.waiting.failed = OpeningCampaigns
 	r := renewal("1")
 	c.learn(now, &record.State{Read: now, Revision: 7, Record: r})
 	c.hints.readAt = time.Time{}

@@ -6,7 +6,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 )
 
-// Kind is what a candidate has its shell do.
+// Kind is what a candidate has its driver do.
 type Kind uint8
 
 // The kinds of operations.

@@ -115,7 +115,7 @@ func (b *bidding) repliesArrive(c *Candidate, now time.Time, r *Result) role {
 	}
 	c.noteWrite(r)
 	c.log(Debug, "Key not created, because no reply arrives", "error", r.Err)
-	return b.failed(c, now, b.failure)
+	return b.notWon(c, now, b.failure)
 }
 
 // outlivedAfter returns the revision of a write that should have expired by now, and has not, as the refusal of a creation tells that this candidate made

@@ -360,9 +360,9 @@ func (d *releasing) goOn(c *Candidate, now time.Time) role {
 	}
 	switch {
 	case t.Reason == Transferred && t.target.Name == "": // the target is gone, and nobody takes its place
-		return c.wait(now, now, 0)
+		return c.wait(now, now)
 	case !t.Reason.yields():
-		c.wait(now, now, 0)
+		c.wait(now, now)
 		return c.waitAfterFailure(now, 1)
 	}
 	others := 2*HeadStart + ShortSpread // by then all other candidates have had their turn
@@ -371,7 +371,7 @@ func (d *releasing) goOn(c *Candidate, now time.Time) role {
 		others += targetHeadStart
 		campaign = min(campaign, others+targetHeadStart)
 	}
-	role := c.wait(now, now.Add(campaign), 0)
+	role := c.wait(now, now.Add(campaign))
 	c.waiting.yields = now.Add(others)
 	return role
 }

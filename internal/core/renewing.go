@@ -81,40 +81,41 @@ func (y *renewing) next(c *Candidate, now time.Time) Op {
 }
 
 func (y *renewing) done(c *Candidate, now time.Time, r Result) role {
-	t := y.term
 	switch y.step {
 	case RenewingWrite:
 		return y.writeDone(c, now, &r)
 	case RenewingBucket:
 		return y.extendIn(c, now, &r)
+	case RenewingRefused:
+		return y.readDone(c, now, &r, c.resolve(now, y.term, &y.refusal, &r))
 	}
-	found := unclear
-	if y.step == RenewingRefused {
-		found = c.resolve(now, t, &y.refusal, &r)
-	} else {
-		found = c.interpretRead(now, t, &r)
+	return y.readDone(c, now, &r, c.interpretRead(now, y.term, &r)) // RenewingHint, RenewingReconnected
+}
+
+// readDone goes on once the key was read, by what that proves.
+func (y *renewing) readDone(c *Candidate, now time.Time, r *Result, found finding) role {
+	t, s := y.term, &r.State
+	if y.step == RenewingReconnected && found == ours && c.doubt.isLastApplied(s) {
+		t.sameBucketAt = s.Read
 	}
-	switch s := &r.State; {
-	case found == ours && s.Record.Released.IsZero():
+	switch {
+	case found == unclear:
+	case found != ours: // whether the bucket was made again is asked once the term is over
+		return y.lost(c, now, found.reason())
+	case !s.Record.Released.IsZero(): // a release of an earlier term of ours was applied late: anybody may take the key over it
+		return y.lost(c, now, Overwritten)
+	default:
 		if w, extends := c.adopt(t, s); extends {
 			return y.extend(c, now, w)
 		}
-		if y.step == RenewingReconnected && c.doubt.isLastApplied(s) {
-			t.sameBucketAt = s.Read
-		}
-	case found == ours: // a release of an earlier term of ours was applied late: anybody may take the key over it
-		return y.lost(c, now, Overwritten)
-	case found != unclear: // whether the bucket was made again is asked once the term is over
-		return y.lost(c, now, found.reason())
 	}
-	switch y.step {
-	case RenewingReconnected:
+	switch { // the read has shown nothing new
+	case y.step == RenewingRefused:
+		return y.failed(c, now, y.refusal.err)
+	case y.step == RenewingReconnected:
 		y.reconnects, y.step = AnyReconnects, RenewingWrite
 		return y
-	case RenewingRefused:
-		return y.failed(c, now, y.refusal.err)
-	}
-	if s := &r.State; found == unclear && r.Err == nil && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance) {
+	case found == unclear && r.Err == nil && (s.Removal == record.Gone || s.Held() && s.Record.Instance != c.Instance):
 		t.bucketInDoubt = true
 		t.renewAt = earlier(t.renewAt, later(now, t.sent.Add(minRenewal))) // the server's answer to a renewal proves whether the key was lost
 	}

@@ -31,7 +31,7 @@ func (c *Candidate) Status() Status {
 	free := c.campaigns() && c.holds == 0 && !c.writeFailed
 	return Status{
 		Bucket: c.bucket, Holds: c.holds, Source: c.Source(), Started: c.started, Step: c.step, UntilNext: c.untilNext, TermsLed: c.termsLed, TermsEnded: c.termsEnded,
-		Ready: free && c.Source() != NoSource, Standby: free, Next: free && c.next,
+		Ready: free && c.Source() != NoSource, Standby: free, Next: free && c.nextLeader,
 	}
 }
 
@@ -42,19 +42,19 @@ func (c *Candidate) isNext() bool {
 	case !c.isRunning():
 		return false
 	case !c.campaigns():
-		return c.next
+		return c.nextLeader
 	case c.stopping, c.holds != 0:
 		return false
-	case c.key.occupied && !c.isHolder():
+	case c.key.occupied && !c.isHolder(): // else nobody is known to say
 		return c.isNamed()
 	}
-	return c.next
+	return c.nextLeader
 }
 
-// setNext takes note of whether this candidate is to take over, and reports a change.
-func (c *Candidate) setNext(next bool) {
-	if next != c.next {
-		c.next = next
+// setNextLeader takes note of whether this candidate is to take over, and reports a change.
+func (c *Candidate) setNextLeader(next bool) {
+	if next != c.nextLeader {
+		c.nextLeader = next
 		c.report(Event{Kind: NextChanged, On: next})
 	}
 }

@@ -3,7 +3,8 @@ package core
 import "time"
 
 // A role is what a candidate does at present: one small machine, which is in one step at a time. A role owns what is known only as long as it lasts;
-// what outlives it is in the candidate. Each role has a file of its own, and one switch over its steps. River's elector is the model of the roles, and
+// what outlives it is in the candidate. Each role has a file of its own, with one switch over its steps for what to do and one for what
+// came of it. River's elector is the model of the roles, and
 // RawNode of etcd's raft that of a machine which is told what to do next and what came of it.
 type role interface {
 	// at returns the present step.
@@ -122,7 +123,7 @@ func (s Step) WithRole() string {
 // Follow returns the steps that may follow.
 func (s Step) Follow() []Step { return steps[s].follow }
 
-// Steps returns all steps, in the order in which a candidate comes to them.
+// Steps returns all steps.
 func Steps() (all []Step) {
 	for s := range numSteps {
 		all = append(all, s)

@@ -131,12 +131,12 @@ func (t *Term) number(sent time.Time) uint64 {
 // the end of the stand-down, if that comes before or so soon after that one renewal can serve for both. If the bucket's TTL has become longer
 // since the last renewal, the lease is shorter than the interval is meant for, and the interval is shortened in proportion.
 func (t *Term) due() time.Time {
-	timing, part := t.Lease.Timing, 1.0
-	if length := t.Lease.Deadline.Sub(t.sent); length < timing.LeaseTime() {
-		part = float64(length) / float64(timing.LeaseTime())
+	durations, part := t.Lease.Timing, 1.0
+	if length := t.Lease.Deadline.Sub(t.sent); length < durations.LeaseTime() {
+		part = float64(length) / float64(durations.LeaseTime())
 	}
-	due := t.sent.Add(time.Duration(part * float64(timing.Interval)))
-	if t.Lease.State == LeaderElect && t.LeadsFrom.Before(due.Add(time.Duration(part*float64(timing.Slack())))) {
+	due := t.sent.Add(time.Duration(part * float64(durations.Interval)))
+	if t.Lease.State == LeaderElect && t.LeadsFrom.Before(due.Add(time.Duration(part*float64(durations.Slack())))) {
 		return t.LeadsFrom
 	}
 	return due
@@ -197,13 +197,13 @@ func (l *Lease) renewed(sent time.Time, length time.Duration, now lease.Reading)
 // adapt takes over new durations after the bucket's TTL has changed. If they make the lease shorter, it is cut at once, because the server now
 // expires the key sooner. A longer lease must be earned by the next renewal.
 func (c *Candidate) adapt(now time.Time, t *Term) {
-	before, timing := t.Lease.Timing, c.bucket.Timing
-	if *before == timing {
+	before, durations := t.Lease.Timing, c.bucket.Timing
+	if *before == durations {
 		return
 	}
 	l := *t.Lease
-	if l.Timing = &timing; timing.LeaseTime() < before.LeaseTime() && c.lasts(now, t) {
-		l = *l.renewed(t.sent, earned(&timing, t.statedLease), c.Clocks())
+	if l.Timing = &durations; durations.LeaseTime() < before.LeaseTime() && c.lasts(now, t) {
+		l = *l.renewed(t.sent, earned(&durations, t.statedLease), c.Clocks())
 	}
 	t.Lease = &l
 	t.renewAt = earlier(t.renewAt, t.due())
@@ -223,18 +223,21 @@ func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 	if why == Deadline && c.lasts(now, t) { // it was renewed while the timer fired
 		return false
 	}
-	l := *t.Lease
 	lasted := c.lasts(now, t)
+	first := t.Lease.State != Follower
+	if !first && (why.Voluntary() || !lasted) {
+		return false
+	}
+	l := *t.Lease
 	if !why.Voluntary() {
 		l = *l.cutShort(now, lasted)
 	}
-	first := l.State != Follower
 	l.State = Follower
 	t.Lease = &l
 	switch {
 	case first:
 		t.Reason = why
-	case t.LostBy == "" && t.Reason.Voluntary() && !why.Voluntary() && lasted:
+	case t.LostBy == "" && t.Reason.Voluntary():
 		t.LostBy = why
 	}
 	return first

@@ -69,12 +69,12 @@ func (c *Candidate) turnOf(now time.Time, revision uint64, predecessor *record.R
 // bidDelay returns how long after it learned of a vacancy this candidate bids for it. However many candidates a release names, two have a time of their own:
 // the others may be gone, or never have existed.
 //
-//	after a release        the first that it names             at once
-//	                       the second                          after the head start of the first: 25 ms, 500 ms after a transfer, 30 ms of a lock
-//	                       all others                          25 ms later (15 ms of a lock), spread over 25 ms
-//	                       other waiters of a lock             likewise, in their order, ever more at a time
-//	after an expiry, or    the one that the last renewal names  at once
-//	a removal              all others                          25 ms later, spread over TTL/16 and at most 1 s
+//	after a release         the first that it names              at once
+//	                        the second                           after the head start of the first: 25 ms, 500 ms after a transfer, 30 ms of a lock
+//	                        all others                           25 ms after that (15 ms of a lock), spread over 25 ms (15 ms); at once if it names nobody
+//	                        other waiters of a lock              likewise, in their order, ever more at a time
+//	after an expiry, or     the one that the last renewal names  at once
+//	a removal               all others                           25 ms later if it names one, spread over TTL/16 and at most 1 s
 //
 // What is spread is spread at random; higher priorities have the earlier parts, see partOf.
 func (c *Candidate) bidDelay(predecessor *record.Record) (delay time.Duration) {

@@ -34,13 +34,13 @@ type waiting struct {
 	paused    bool      // an operator's pause was among what did
 }
 
-// wait has the candidate campaign first at the given time, after so many campaigns that failed.
-func (c *Candidate) wait(now, due time.Time, failed int) role {
-	c.setNext(false)
+// wait has the candidate campaign first at the given time.
+func (c *Candidate) wait(now, due time.Time) role {
+	c.setNextLeader(false)
 	c.forget(now)
 	c.lean = whole // the bucket may take larger records by now
 	c.turn.pending = false
-	c.waiting = waiting{due: due, failed: failed, preempted: c.waiting.preempted}
+	c.waiting = waiting{due: due, preempted: c.waiting.preempted}
 	return c.waitAgain(now)
 }
 

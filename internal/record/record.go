@@ -253,7 +253,7 @@ func (r Record) IsRelease() (standDown time.Duration, ok bool) {
 	return time.Duration(r.StandDownMs) * time.Millisecond, true
 }
 
-// CarriesRelease reports whether the value of a deletion is the release by which the holder gave up its key, see releasing.writeOp in package core of package core.
+// CarriesRelease reports whether the value of a deletion is the release by which the holder gave up its key, see releasing.writeOp in package core.
 // A deletion by other means, as by an operator, carries none.
 func CarriesRelease(value []byte) bool {
 	if len(value) == 0 {

@@ -69,10 +69,12 @@ func (d *Calls) leaderSeen(e *core.Event) (due bool) {
 	if !d.Has[Leader] || e.Record != nil && e.Record.Instance != "" && e.Record.Term == 0 {
 		return false
 	}
-	if d.leader = e; sameLeader(e, &d.reported) {
-		d.leader = nil // a leader that waited to be announced meanwhile is outdated
+	d.leader = nil // a leader that waited to be announced is outdated
+	if sameLeader(e, &d.reported) {
 		return false
 	}
+	leader := *e
+	d.leader = &leader
 	return true
 }
 
