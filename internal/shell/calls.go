@@ -37,7 +37,7 @@ type Calls struct {
 	announced *Term        // the term that Won was called for and Lost was not; nil if there is none
 	campaigns []core.State // that wait to be announced
 	leader    *core.Event  // the leader that waits to be announced; nil if none does
-	reported  core.Event   // the leader that was announced last
+	reported  leader       // that was announced last; the zero value if nobody was
 	next      bool         // this candidate is the one that takes over
 	prepared  bool         // Next was called with true, and not with false since
 }
@@ -70,20 +70,26 @@ func (d *Calls) leaderSeen(e *core.Event) (due bool) {
 		return false
 	}
 	d.leader = nil // a leader that waited to be announced is outdated
-	if sameLeader(e, &d.reported) {
+	if leaderOf(e) == d.reported {
 		return false
 	}
-	leader := *e
-	d.leader = &leader
+	seen := *e
+	d.leader = &seen
 	return true
 }
 
-// sameLeader reports whether two sightings are of one term of one leader, or of none.
-func sameLeader(a, b *core.Event) bool {
-	if a.Record == nil || b.Record == nil {
-		return a.Record == b.Record
+// leader is one term of one leader; the zero value is nobody.
+type leader struct {
+	name, instance string
+	term           uint64
+}
+
+// leaderOf returns the leader that was seen.
+func leaderOf(e *core.Event) leader {
+	if e.Record == nil {
+		return leader{}
 	}
-	return a.Record.Name == b.Record.Name && a.Record.Instance == b.Record.Instance && a.Record.Term == b.Record.Term
+	return leader{e.Record.Name, e.Record.Instance, e.Record.Term}
 }
 
 // nextChanged takes note of whether this candidate is the one that takes over.
@@ -118,9 +124,9 @@ func (s *Shell) NextCall(now time.Time) (Call, bool) {
 		d.prepared = d.next
 		return Call{Kind: Next, Next: d.next}, true
 	case d.leader != nil:
-		leader := d.leader
-		d.reported, d.leader = *leader, nil
-		return Call{Kind: Leader, Leader: leader}, true
+		seen := d.leader
+		d.reported, d.leader = leaderOf(seen), nil
+		return Call{Kind: Leader, Leader: seen}, true
 	case len(d.campaigns) > 0:
 		state := d.campaigns[0]
 		d.campaigns = d.campaigns[1:]
