@@ -222,7 +222,7 @@ func (r *request) closed() { r.returns(core.Result{Err: errClosed, Failure: core
 func (r *request) hasRead() {
 	c, w := r.c, r.c.w
 	e := r.found
-	if e == nil || e.IsMarker() {
+	if e == nil || e.IsMarker() || c.stateOf(e, r.marker).Removal == record.Gone { // a bare handle shows no release that a deletion carries
 		w.note(c.name, "read no key")
 		if e.IsMarker() && c.plan.connected && c.stateOf(e, r.marker).Removal == record.Removed {
 			w.judge.RemovalRead(c.ledger, e)
