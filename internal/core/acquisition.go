@@ -77,7 +77,7 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
 	removed := s.Removal == record.Removed || s.Removal == record.Expired && c.removedLately(now, s.Revision) || c.isRewound(s.Revision)
-	a := &acquisition{replaces: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed}
+	a := &acquisition{replaces: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed, mustWait: c.key.passedStandDown}
 	if s.Removal == record.Kept {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.Bucket()

@@ -134,3 +134,15 @@ func TestDefaultStandDownOutlastsTheIntervalOfThePredecessor(t *testing.T) {
 		})
 	}
 }
+
+// The simulator found it: a marker that was taken for that of an expiry had replaced the release of a leader-elect, and what that release passed on was forgotten.
+func TestStandDownThatAReleasePassedOnLastsThoughTheReleaseIsGone(t *testing.T) {
+	for _, removal := range []record.Removal{record.Gone, record.Expired, record.Removed} {
+		g := NewWithT(t)
+		now := time.Now()
+		c := candidate()
+		c.key.notePassedOn(&record.Record{Name: "a", Instance: "a.1", Released: now, StandDownMs: 5000}, 5, now)
+		a := c.acquisitionOver(now, &record.State{Read: now, Revision: 6, Removal: removal})
+		g.Expect(a.mustWait).To(BeNumerically(">=", 5*time.Second))
+	}
+}
