@@ -54,7 +54,7 @@ type acquisition struct {
 // read; zero if it could not be read.
 func (c *Candidate) creation(now time.Time, predecessor *record.Record, readAt time.Time) *acquisition {
 	removal := c.key.removal.revision
-	a := &acquisition{readAt: readAt, reason: Vacant, removalBefore: removal, removed: removal > 0, mustWait: c.key.passedStandDown}
+	a := &acquisition{readAt: readAt, reason: Vacant, removalBefore: removal, removed: removal > 0}
 	var marker time.Duration
 	if c.seesMarkers(a) {
 		marker = c.bucket.MarkerTTL
@@ -77,7 +77,7 @@ func (c *Candidate) acquisitionOver(now time.Time, s *record.State) *acquisition
 	}
 	// A release to which the history was rewound proves nothing: another leader may have followed it.
 	removed := s.Removal == record.Removed || s.Removal == record.Expired && c.removedLately(now, s.Revision) || c.isRewound(s.Revision)
-	a := &acquisition{replaces: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed, mustWait: c.key.passedStandDown}
+	a := &acquisition{replaces: s.Revision, readAt: s.Read, storedAt: s.Written, reason: Vacant, removed: removed}
 	if s.Removal == record.Kept {
 		predecessor = s.Record
 		a.bucketCreated = s.Record.Bucket()
@@ -127,7 +127,8 @@ func (c *Candidate) maxPredecessors() int {
 	return record.MaxPredecessors
 }
 
-// inheritFrom takes over what the predecessor knew of the candidates, and adds how long leases may still last to what the winner must wait.
+// inheritFrom takes over what the predecessor knew of the candidates, and adds to what the winner must wait how long leases may still last and, where the
+// release is gone that passed on a stand-down, that stand-down.
 func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *record.Record) {
 	a.successors, a.priorities = predecessor.Named(), predecessor.Priorities
 	a.interval = predecessor.Interval()
@@ -135,8 +136,11 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 	if a.reason != Reclaimed {
 		left = c.earlierLeasesLeft(now)
 	}
-	if a.reason == Vacant && a.replaces > 0 {
-		left = max(left, c.leaseLeftAtMarker(now, a.storedAt))
+	if a.reason == Vacant {
+		a.mustWait = max(a.mustWait, c.key.passedStandDown)
+		if a.replaces > 0 {
+			left = max(left, c.leaseLeftAtMarker(now, a.storedAt))
+		}
 	}
 	a.mustWait = max(a.mustWait, time.Duration(record.Milliseconds(left))*time.Millisecond) // rounded as in the record of the win
 	a.longestLease, a.unslewed = c.longestLease(now), c.instant(now).unslewed
