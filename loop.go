@@ -27,7 +27,7 @@ func (r *run) loop(began time.Time) (cloned bool) {
 			return op.Cloned
 		case core.Wait:
 			r.await(&op)
-			op, events = r.next(&op, core.Result{})
+			op, events = r.next(core.Result{})
 		default:
 			op, events = r.step(&op)
 		}
@@ -38,7 +38,7 @@ func (r *run) loop(began time.Time) (cloned bool) {
 // candidates, which mostly wait, each with a stack of its own.
 //
 //go:noinline
-func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(op, r.perform(op)) }
+func (r *run) step(op *core.Op) (core.Op, []core.Event) { return r.next(r.perform(op)) }
 
 // begin has the candidate begin to campaign, and returns its first operation.
 func (r *run) begin(began time.Time) (core.Op, []core.Event) {
@@ -51,11 +51,11 @@ func (r *run) begin(began time.Time) (core.Op, []core.Event) {
 }
 
 // next passes the result of the last operation to the candidate, and returns the next operation.
-func (r *run) next(last *core.Op, result core.Result) (core.Op, []core.Event) {
+func (r *run) next(result core.Result) (core.Op, []core.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	op, events := r.shell.Done(now, last, result)
+	op, events := r.shell.Done(now, result)
 	r.decided(now, &op)
 	return op, events
 }

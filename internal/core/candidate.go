@@ -88,11 +88,9 @@ func (c *Candidate) beginStep(now time.Time) {
 
 // enter takes note of the present step.
 func (c *Candidate) enter(step Step) {
-	if step != c.step {
-		if c.Stepped != nil {
-			c.Stepped(c.step, step)
-		}
-		c.step = step
+	before := c.step
+	if c.step = step; step != before && c.Stepped != nil {
+		c.Stepped(before, step)
 	}
 }
 

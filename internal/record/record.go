@@ -244,6 +244,9 @@ func (r Record) QueueAfter(place int) []string {
 	return r.Queue[min(max(place+1-len(r.Successors), 0), len(r.Queue)):]
 }
 
+// LeaderElect reports whether the leadership of the record's holder does not count yet. A bare name does not say.
+func (r *Record) LeaderElect() bool { return r.Instance != "" && r.Term == 0 }
+
 // IsRelease reports whether the record says that it releases the key; only its secret proves that. It returns what was left of the writer's
 // stand-down, which the successor must wait for: 0 after a leader's release. A record with a stand-down that is negative or overflows is no release.
 func (r Record) IsRelease() (standDown time.Duration, ok bool) {

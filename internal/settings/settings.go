@@ -86,9 +86,6 @@ type Holder struct {
 	TTL      time.Duration
 }
 
-// LeaderElect reports whether the leadership of the holder does not count yet.
-func (h *Holder) LeaderElect() bool { return h.Instance != "" && h.Term == 0 }
-
 // ByArrival is an option for the candidates of a lock: a release names those that wait, in the order in which they came.
 func ByArrival(o *Options) { o.Order, o.NoStandbys = core.ByArrival, true }
 

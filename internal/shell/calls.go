@@ -66,7 +66,7 @@ func (d *Calls) campaigned(state core.State) (due bool) {
 
 // leaderSeen takes note of the holder of the key, unless that is a leader-elect: it is no leader yet.
 func (d *Calls) leaderSeen(e *core.Event) (due bool) {
-	if !d.Has[Leader] || e.Record != nil && e.Record.Instance != "" && e.Record.Term == 0 {
+	if !d.Has[Leader] || e.Record != nil && e.Record.LeaderElect() {
 		return false
 	}
 	d.leader = nil // a leader that waited to be announced is outdated

@@ -9,8 +9,9 @@
 // A driver has a loop, which does one operation after the other:
 //
 //	op, events := s.Begin(now, since)      // the candidate begins to campaign
-//	for op.Kind != core.Finish {
+//	for {
 //		for each event: s.Take(now, event) // the driver logs and counts it, too
+//		if op.Kind == core.Finish: return
 //		result := perform(op)              // for a wait: until the driver was told to wake the loop
 //		op, events = s.Done(now, result)
 //	}
@@ -90,8 +91,8 @@ func (s *Shell) Begin(now, since time.Time) (core.Op, []core.Event) {
 }
 
 // Done passes on what came of an operation, and returns the next one and what there is to report before.
-func (s *Shell) Done(now time.Time, op *core.Op, r core.Result) (core.Op, []core.Event) {
-	if op.Kind == core.Wait {
+func (s *Shell) Done(now time.Time, r core.Result) (core.Op, []core.Event) {
+	if op, waits := s.Candidate.Waits(); waits {
 		r.Quiet = op.Quiet && s.isQuiet()
 	}
 	s.Candidate.Done(now, r)

@@ -62,7 +62,6 @@ type candidate struct {
 	failed   error // why the run ends though nobody stopped it
 
 	op         core.Op     // that it does now
-	at         core.Step   // its present step
 	request    *request    // of the operation that it does now; nil if there is none
 	retry      *timer      // of a request for the bucket's info that failed
 	waker      *timer      // wakes the loop
@@ -241,10 +240,7 @@ func (c *candidate) do(op core.Op, events []core.Event) {
 }
 
 // done passes on what came of the operation that the candidate does, and does the next.
-func (c *candidate) done(r core.Result) {
-	op := c.op
-	c.do(c.shell.Done(c.now(), &op, r))
-}
+func (c *candidate) done(r core.Result) { c.do(c.shell.Done(c.now(), r)) }
 
 // term is a term of a candidate: what others see of it, and its timer at the deadline.
 type term struct {

@@ -72,11 +72,10 @@ func (c *candidate) stepped(from, to core.Step) {
 	if !slices.Contains(from.Follow(), to) {
 		w.judge.Fail(w.now, "step", c.name, "%v, which the table of steps does not know", move{from, to})
 	}
-	c.at = to
 	all := make([]string, 0, len(w.candidates))
 	for _, other := range w.candidates {
 		if !other.crashed {
-			all = append(all, string(rune('A'+other.at)))
+			all = append(all, string(rune('A'+other.core.Step())))
 		}
 	}
 	slices.Sort(all)
