@@ -52,12 +52,12 @@
 //
 // # What others can make it remember
 //
-// Whoever may write the key, or publish notifications, costs a candidate no more than this: eight whole records of at most record.MaxBytes, 0.1 MB as JSON and a little more
-// as maps (what was read for the present bid, the hint that is pending and the one that is being read for, the last release of a lock, and in package shell the
-// leader to announce, the one announced
-// last and the one that a callback is running for; in package election the last leader); maxRoster candidates that were seen, of a name and an id each, while it leads; and the holder's name,
-// metadata and priorities. Its own writes of unknown outcome are maxDoubtful ids. What waits to be handled is bounded by packages notify and control, for all
-// elections of a process together. Reads for wrong hints are one per TTL, after maxWrongHints.
+// Whoever may write the key, or publish notifications, costs a candidate no more than this: seven whole records of at most record.MaxBytes, 0.1 MB as JSON
+// and a little more as maps (what was read for the present bid, the hint that is pending and the one that is being read for, the last release of a lock; in
+// package shell the leader to announce, and the one that a callback is running for; in package election the last leader); maxRoster candidates that were
+// seen, of a name and an id each, while it leads; and the holder's name, metadata and priorities. Its own writes of unknown outcome are maxDoubtful ids. What
+// waits to be handled is bounded by packages notify and control, for all elections of a process together. Reads for wrong hints are one per TTL, after
+// maxWrongHints.
 //
 // # Words
 //

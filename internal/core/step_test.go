@@ -64,7 +64,7 @@ A candidate is in one role at a time, and a role is in one step at a time: one w
 ` + "`internal/core`" + `, with one switch over its steps. The steps, their words and what may follow each are the table in ` + "`internal/core/step.go`" + `. This page
 is drawn from that table by a test. The simulator fails if a candidate goes from one step to another in a way that the table does not have.
 
-The words are what ` + "`/livez`" + ` gives as "doing", and ` + "`Status.Step`" + ` with the name of the role before them.
+The words are what ` + "`/healthz`" + ` gives as "doing", and ` + "`Status.Step`" + ` with the name of the role before them.
 `)
 	for _, r := range roleTexts {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n```mermaid\nstateDiagram-v2\n", r.name, r.text)
