@@ -17,7 +17,7 @@ check: ## what must hold before a change lands
 soak: simulate drill depose churn fuzz repeat ## the long versions of all that is tried against the promises
 
 simulate: ## schedules against a bucket that does badly whatever a bucket can, and every schedule with up to two faults
-	go test ./internal/sim -v -timeout 0 -run 'TestSchedules$$|TestAllSchedules' -args -schedules $(SCHEDULES) -quarters $(QUARTERS)
+	go test ./internal/test/sim -v -timeout 0 -run 'TestSchedules$$|TestAllSchedules' -args -schedules $(SCHEDULES) -quarters $(QUARTERS)
 
 drill: ## faults on processes and on a cluster of three servers
 	go run ./cmd/election-cli drill --processes --for $(DRILL)
@@ -47,18 +47,18 @@ fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 	$(fuzz) FuzzEpochRecord ./fence
 	$(fuzz) FuzzGuard ./fence
 	$(fuzz) FuzzView ./group
-	$(fuzz) FuzzRead ./internal/history
+	$(fuzz) FuzzRead ./internal/drill/history
 	$(fuzz) FuzzLease ./internal/lease
 	$(fuzz) FuzzCommandLine ./cmd/election-cli
 	$(fuzz) FuzzRate ./cmd/election-cli
-	$(fuzz) FuzzLeaderFile ./internal/leaderfile
-	$(fuzz) FuzzPrintable ./internal/terminal
+	$(fuzz) FuzzLeaderFile ./internal/cli/leaderfile
+	$(fuzz) FuzzPrintable ./internal/cli/terminal
 
 repeat: ## tests that fail once in twenty runs
 	go test -race -count $(COUNT) -timeout 0 ./...
 
 matrix: ## the library, the command and drills on servers of these versions, the newest patch of each
-	go test ./internal/matrix -v -count=1 -timeout 20m -args -servers "$(SERVERS)"
+	go test ./internal/test/matrix -v -count=1 -timeout 20m -args -servers "$(SERVERS)"
 
 bench: ## everything in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'IsLeader|TimeNow|TermValid' -count 5 .

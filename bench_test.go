@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // runningLeader returns a leader with a lease of an hour, on the wall clock. If hang is set, its renewals hang from now on.

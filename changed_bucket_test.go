@@ -11,7 +11,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // dropBucket removes the bucket.

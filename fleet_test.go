@@ -17,11 +17,11 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // The bucket of the tests, and what follows from its TTL by default.

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // Connections of these tests have the default pings of nats.go, by which a client notices a forgotten connection after 4 to 6 minutes.

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/test/fleettest"
 )
 
 // The limits of the handler: how long the loop may be busy, and how late it may be.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"

@@ -9,8 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // warm returns a candidate that records whether it is next, in order with its other callbacks.

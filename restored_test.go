@@ -14,9 +14,9 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // The bucket of the tests of restored copies, which run on the wall clock, and what follows from its TTL by default.

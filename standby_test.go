@@ -12,8 +12,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // standby is the metric that counts who would take over.

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 )
 
 // eager are options of a candidate that leads as soon as it may, and reads its own late writes soon.

@@ -13,10 +13,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // headStart is for how long a release is left to its first successor.

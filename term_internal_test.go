@@ -12,7 +12,7 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/internal/timing"
 )
 

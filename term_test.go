@@ -11,7 +11,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
 	clocks "github.com/natscampaign/election/internal/lease"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestLaterTermHasAGreaterToken(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // handOverAcross has leadership go from one site to the next and back, in every way that there is, and logs how long each takes.

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/test/fleettest"
 )
 
 // Each case follows, to the letter, the fix of a finding about the connection, or about how the bucket was opened. cmd/election-cli follows all others.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/test/fleettest"
 )
 
 func TestEvictDeletesTheKeyOfTheLeaderThatItReturns(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/observe"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // cluster is servers whose routes are direct, as the peers of etcd are. Those of natstest.Cluster lead through links,

@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // crashTTL is the TTL of the trials that are compared with etcd's.

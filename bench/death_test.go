@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/witnesstest"
+	"github.com/natscampaign/election/internal/test/natstest"
+	"github.com/natscampaign/election/internal/test/witnesstest"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // cases are the servers to measure on.

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // BenchmarkRestart has a server with 20 elections of three candidates, each on a connection of its own, go down for 300 ms

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // BenchmarkTransfer measures from the call of the leader's Transfer to the call of the named candidate's OnWon. The

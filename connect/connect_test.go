@@ -16,8 +16,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/connect"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestConnectReturnsWhatAnElectionNeeds(t *testing.T) {

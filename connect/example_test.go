@@ -10,7 +10,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/connect"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // A program reads its configuration from its environment, connects, and campaigns.

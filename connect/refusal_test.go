@@ -12,8 +12,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/connect"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // withUsers has a server know the users of the given names, each with the password "x".

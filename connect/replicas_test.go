@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/connect"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestBucketThatConnectMakesHasThreeReplicasWhereThereIsRoomForThem(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // repository is the path to the root of the module.

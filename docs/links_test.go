@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/dashboards"
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {

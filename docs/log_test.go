@@ -17,11 +17,11 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // unlogged are the folders whose code no operator runs.
-var unlogged = []string{"bench", "deploy", "examples", "fence/recipes", "internal/chaos", "internal/clitest", "internal/natstest", "internal/sim", "internal/witnesstest", "spec", "testdata"}
+var unlogged = []string{"bench", "deploy", "examples", "fence/recipes", "internal/drill/chaos", "internal/test/clitest", "internal/test/natstest", "internal/test/sim", "internal/test/witnesstest", "spec", "testdata"}
 
 // sink is a function that logs one of its arguments as the message.
 type sink struct {

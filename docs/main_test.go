@@ -4,7 +4,7 @@ package docs_test
 import (
 	"testing"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestMain(m *testing.M) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nkeys"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // permissionsOf returns the permissions of a block as those of a JWT.

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // grants says for each request that matters which users may send it; nobody but root may send the others.

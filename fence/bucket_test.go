@@ -10,7 +10,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // onBuckets runs f for a bucket as nats.go makes them, and for one whose stream allows atomic batches.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // A leader consumes amounts from a queue and publishes their sum. Each amount counts once, whichever candidate leads and whatever the network

@@ -14,7 +14,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 const (

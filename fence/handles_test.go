@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // TestNoUpdateIsLostAmongHandlesOfOneTerm has three handles of one term count under one key, two of them on one connection. Each update that

@@ -12,7 +12,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 )
 
 func TestWriteWhoseReplyIsLostIsAnErrorAndNotTriedAgain(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/gocronelector"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // gocron asks the Elector when a job is due: gocron.NewScheduler(gocron.WithDistributedElector(elector)).

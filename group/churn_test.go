@@ -14,7 +14,7 @@ import (
 	"github.com/onsi/gomega/types"
 
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // Two members share four shards. When one has left, the other has taken over its shards.

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestNothingMovesWhileNobodyComesOrGoes(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 )
 
 func TestInvalidOptionsAreAllNamedAtOnce(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // noticed is after how long at most members that read notice what others write.

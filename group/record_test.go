@@ -12,10 +12,10 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/observe"
 )
 

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // put stores a value under a key, as any client may that has permission to write the bucket.

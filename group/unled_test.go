@@ -16,9 +16,9 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/group"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // givenUp is after how long others lead a key that its member cannot lead: its lease ends, the key is unled for a TTL and a half, a request may wait

@@ -12,9 +12,9 @@ import (
 
 	"github.com/natscampaign/election/group"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/internal/witness"
 
 	"github.com/natscampaign/election"

@@ -17,9 +17,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/mutex"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/fleettest"
+	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/observe"
 )
 

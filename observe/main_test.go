@@ -3,8 +3,8 @@ package observe_test
 import (
 	"testing"
 
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/witnesstest"
+	"github.com/natscampaign/election/internal/test/witnesstest"
 )
 
 // In a namespace of processes the kernel kills all when process 1 dies: so process 1 is the witness, and the program its child.

@@ -8,9 +8,9 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/proctest"
+	"github.com/natscampaign/election/internal/test/proctest"
+	"github.com/natscampaign/election/internal/test/witnesstest"
 	iwitness "github.com/natscampaign/election/internal/witness"
-	"github.com/natscampaign/election/internal/witnesstest"
 )
 
 func TestKeyOfAProgramThatReplacesItselfByExecIsReleasedAtOnce(t *testing.T) {

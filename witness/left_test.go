@@ -8,8 +8,8 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/proctest"
-	"github.com/natscampaign/election/internal/witnesstest"
+	"github.com/natscampaign/election/internal/test/proctest"
+	"github.com/natscampaign/election/internal/test/witnesstest"
 )
 
 // A witness ignores TERM, and tries for as long as the lease may last to release a key on a server that stopped with its test.

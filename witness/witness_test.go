@@ -24,10 +24,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/proctest"
+	"github.com/natscampaign/election/internal/test/natstest"
+	"github.com/natscampaign/election/internal/test/proctest"
+	"github.com/natscampaign/election/internal/test/witnesstest"
 	iwitness "github.com/natscampaign/election/internal/witness"
-	"github.com/natscampaign/election/internal/witnesstest"
 	"github.com/natscampaign/election/witness"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 
 	"github.com/choria-io/fisk"
 	. "github.com/onsi/gomega"

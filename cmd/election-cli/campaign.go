@@ -12,10 +12,10 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/serving"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/cli/serving"
+	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/witness"
 )
 

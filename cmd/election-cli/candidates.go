@@ -11,8 +11,8 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 const candidatesHelp = `Each candidate reports its name and host, whether it leads, whether it is ready to take over (it would receive a notification

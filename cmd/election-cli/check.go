@@ -9,9 +9,9 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/look"
 )
 
 // checkCommand implements check.

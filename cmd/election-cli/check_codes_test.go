@@ -8,7 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/checkup"
+	"github.com/natscampaign/election/internal/cli/checkup"
 )
 
 func TestEveryCodeThatIsDocumentedCanBeIgnoredAndNoOther(t *testing.T) {

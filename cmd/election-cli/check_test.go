@@ -10,8 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/checkup"
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // healthyTTL is a TTL about which admin.Check has no finding.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/natscampaign/election/dashboards"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/serving"
+	"github.com/natscampaign/election/internal/cli/serving"
 )
 
 const dashboardHelp = `Import the dashboard into Grafana by hand or by provisioning. In Grafana you choose the data source, the job, the instance and,

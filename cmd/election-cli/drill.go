@@ -8,12 +8,12 @@ import (
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election/internal/chaos"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/drill/chaos"
+	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/host"
-	"github.com/natscampaign/election/internal/processes"
-	"github.com/natscampaign/election/internal/terminal"
 )
 
 const drillHelp = `The drill runs on a JetStream server in this process, or on the server that --server, --context or the environment names. It

@@ -11,10 +11,10 @@ import (
 	"github.com/choria-io/fisk"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/natscampaign/election/internal/alertdrill"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/serving"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/serving"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/drill/alerts"
 )
 
 // alertPace is the time between two steps of a provocation: long enough for two scrapes of a minute.
@@ -29,7 +29,7 @@ type alertFlags struct {
 func (a *alertFlags) register(cmd *fisk.CmdClause) {
 	cmd.Flag("alerts", "Provoke the alerts of 'election-cli rules', and serve the metrics of the candidates on http://ADDR/metrics").PlaceHolder("ADDR").StringVar(&a.address)
 	var names []string
-	for _, p := range alertdrill.Provocations {
+	for _, p := range alerts.Provocations {
 		names = append(names, p.Alert)
 	}
 	cli.EnumsVar(cmd.Flag("alert", "With --alerts: an alert to provoke, repeatable (default all)").PlaceHolder("NAME"), &a.names, names...)
@@ -54,7 +54,7 @@ func (d *drillCommand) provokeAlerts(ctx context.Context) error {
 		if err := d.printProvocations(); err != nil {
 			return err
 		}
-		drill := alertdrill.Drill{Alerts: d.alerts.names, Metrics: registry, Pace: alertPace, Progress: func(text string) { fmt.Fprintln(d.Stderr, text) }}
+		drill := alerts.Drill{Alerts: d.alerts.names, Metrics: registry, Pace: alertPace, Progress: func(text string) { fmt.Fprintln(d.Stderr, text) }}
 		return drill.Run(ctx)
 	})
 	if ctx.Err() != nil {
@@ -66,7 +66,7 @@ func (d *drillCommand) provokeAlerts(ctx context.Context) error {
 // printProvocations prints what is done for each alert.
 func (d *drillCommand) printProvocations() error {
 	table := &terminal.Table{Title: "Alerts", Header: []string{"Alert", "Fires after", "What happens"}, Prose: "What happens"}
-	for _, p := range alertdrill.Provocations {
+	for _, p := range alerts.Provocations {
 		if len(d.alerts.names) == 0 || slices.Contains(d.alerts.names, p.Alert) {
 			table.Add(p.Alert, fmt.Sprintf("about %.0f min", p.After.Minutes()), p.What)
 		}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // streamsOf returns the names of all streams on a server.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election/internal/chaos"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/drill/chaos"
 )
 
 // processFlags are the flags that require --processes.

@@ -4,7 +4,7 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/drill/processes"
 )
 
 // registerDrillProcess adds the command of the child processes of a drill. Users do not see it.

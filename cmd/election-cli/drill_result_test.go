@@ -14,7 +14,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestADrillWritesItsResultEvenIfItCannotWriteTheDrawing(t *testing.T) {

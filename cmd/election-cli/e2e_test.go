@@ -17,10 +17,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/observe"
 )
 

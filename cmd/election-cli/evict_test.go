@@ -10,8 +10,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestEvictDeletesOnlyTheKeyOfTheElection(t *testing.T) {

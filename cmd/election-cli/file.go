@@ -11,8 +11,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/leaderfile"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 const fileHelp = `Campaigns for the key, and maintains a leader file at PATH on the host that leads. Programs on that host, such as cron jobs

@@ -20,10 +20,10 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/leaderfile"
-	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
+	"github.com/natscampaign/election/internal/drill/processes"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/observe"
 )
 

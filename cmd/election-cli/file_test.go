@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/leaderfile"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
 )
 
 func TestAFileThatIsNotALeaderFileIsNeitherReplacedNorRemoved(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // bucketFixes are the troubles of a bucket whose fixes are more than a command that changes it.
@@ -199,7 +199,7 @@ func (f *fixing) limitConsumers(most int) {
 	f.must(account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: most}}))
 }
 
-// asAnEarlierVersion returns the address of the server behind a proxy that has it say that its version is 2.14.5. It says no more than that: internal/matrix
+// asAnEarlierVersion returns the address of the server behind a proxy that has it say that its version is 2.14.5. It says no more than that: internal/test/matrix
 // has the trouble itself, on servers of that time.
 func (f *fixing) asAnEarlierVersion() string {
 	f.T.Helper()

@@ -11,9 +11,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // maxStore is how much the server stores in files.

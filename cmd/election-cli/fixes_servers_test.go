@@ -13,9 +13,9 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 

@@ -21,11 +21,11 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // fixes lists the troubles that check finds, by the code of the finding and by what distinguishes them. Each function makes the trouble, and does what
@@ -267,7 +267,7 @@ func init() {
 
 // followedElsewhere are the findings whose fixes another test follows, which is named with its folder.
 var followedElsewhere = map[string]string{
-	"clock-differs":      "internal/checkup TestAWrongClockIsAFindingOfSeverityInfo",
+	"clock-differs":      "internal/cli/checkup TestAWrongClockIsAFindingOfSeverityInfo",
 	"expect-outage":      "admin TestLeaderOutlastsTheCrashOfAServerWithWhatCheckRecommends",
 	"reconnect-buffer":   "admin TestFixesOfTheConnectionAreOptionsThatEndTheTrouble",
 	"reconnects-limited": "admin TestFixesOfTheConnectionAreOptionsThatEndTheTrouble",
@@ -310,11 +310,11 @@ func TestTheFixOfEveryFindingIsFollowedByATest(t *testing.T) {
 	listed := slices.Concat(slices.Collect(maps.Keys(fixes)), slices.Collect(maps.Keys(followedElsewhere)), ofTheBucket, ofTheServers, withoutFix)
 	declared := map[string]bool{}
 	for pattern, code := range map[string]*regexp.Regexp{
-		"../../admin/check*.go":        regexp.MustCompile(`(?:\.(?:add|warn|refused|expect)\(|\bexpect\(|code, consequence = )(?:[^"\n(]*(?:\([^)\n]*\))?, )?"([a-z]+(?:-[a-z]+)*)"`),
-		"../../internal/kv/info.go":    regexp.MustCompile(`\badd\("([a-z-]+)"`),
-		"../../internal/checkup/*.go":  regexp.MustCompile(`\bcode[A-Z]\w+ += "([a-z-]+)"`),
-		"../../admin/check.go":         regexp.MustCompile(`(?m)^//\t([a-z-]+(?:, [a-z-]+)*)   `),
-		"../../internal/checkup/he*go": regexp.MustCompile(`(?m)^    ([a-z]+-[a-z-]+(?:, [a-z-]+)*)   `),
+		"../../admin/check*.go":            regexp.MustCompile(`(?:\.(?:add|warn|refused|expect)\(|\bexpect\(|code, consequence = )(?:[^"\n(]*(?:\([^)\n]*\))?, )?"([a-z]+(?:-[a-z]+)*)"`),
+		"../../internal/kv/info.go":        regexp.MustCompile(`\badd\("([a-z-]+)"`),
+		"../../internal/cli/checkup/*.go":  regexp.MustCompile(`\bcode[A-Z]\w+ += "([a-z-]+)"`),
+		"../../admin/check.go":             regexp.MustCompile(`(?m)^//\t([a-z-]+(?:, [a-z-]+)*)   `),
+		"../../internal/cli/checkup/he*go": regexp.MustCompile(`(?m)^    ([a-z]+-[a-z-]+(?:, [a-z-]+)*)   `),
 	} {
 		files, err := filepath.Glob(pattern)
 		g.Expect(err).NotTo(HaveOccurred())

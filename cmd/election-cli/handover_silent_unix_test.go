@@ -13,8 +13,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // waitFor returns how long the error of a handover says to wait.

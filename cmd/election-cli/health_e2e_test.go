@@ -14,8 +14,8 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/events"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestACampaignLeadsOnlyWhileTheProgramBesideItIsHealthy(t *testing.T) {

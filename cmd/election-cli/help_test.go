@@ -9,12 +9,12 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/chaos"
-	"github.com/natscampaign/election/internal/checkup"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
+	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/leaderfile"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/drill/chaos"
 )
 
 // jsonFields returns the JSON names of all fields of a type, including the fields of nested types.

@@ -7,8 +7,8 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 const lsHelp = `The command lists each election that has a leader, and each that is paused. It leaves out other keys without a holder, and keys with

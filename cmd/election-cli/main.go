@@ -35,9 +35,9 @@ import (
 
 	"github.com/choria-io/fisk"
 
-	"github.com/natscampaign/election/internal/checkup"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/supervise"
 	"github.com/natscampaign/election/internal/version"
 )
 

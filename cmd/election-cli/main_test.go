@@ -15,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // asProgram acts as the program that a command runs, if a test started this binary for that. It returns otherwise.

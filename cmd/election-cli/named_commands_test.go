@@ -10,7 +10,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // The server has no bucket of the default name, so that a command without --bucket would say that there is none.

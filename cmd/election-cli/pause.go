@@ -9,8 +9,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 const pauseHelp = `The leader keeps leading, but no candidate campaigns, not even a candidate that starts later. If the leader stops or fails, the

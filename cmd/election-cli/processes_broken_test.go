@@ -12,9 +12,9 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/chaos"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/drill/chaos"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestADrillWhoseCandidateExitsUnexpectedlyReportsItsResultsAndKeepsItsHistories(t *testing.T) {

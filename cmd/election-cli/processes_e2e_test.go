@@ -13,12 +13,12 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/chaos"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/history"
-	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/drill/chaos"
+	"github.com/natscampaign/election/internal/drill/processes"
+	"github.com/natscampaign/election/internal/host"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // skipWithoutProcesses skips a test that runs a drill on processes in short mode and on systems without support.
@@ -27,7 +27,7 @@ func skipWithoutProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a drill on processes takes half a minute")
 	}
-	if !history.Supported {
+	if !host.HasClock {
 		t.Skip("this system cannot stop and continue processes")
 	}
 }

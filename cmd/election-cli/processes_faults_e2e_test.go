@@ -5,7 +5,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/chaos"
+	"github.com/natscampaign/election/internal/drill/chaos"
 )
 
 // A leader that may still write needs none of its other permissions, and no message of a stranger ends its term.

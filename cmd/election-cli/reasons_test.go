@@ -10,7 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // documentedReasons returns the reasons of docs/REFERENCE.md by the state to which they lead. Every other place must use these words.

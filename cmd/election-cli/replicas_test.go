@@ -6,7 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/cli/embedded"
 )
 
 func TestReplicasOnASingleServerAreRefusedWithAFixThatWorks(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/serving"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/serving"
+	"github.com/natscampaign/election/internal/cli/supervise"
 )
 
 const runHelp = `election-cli run [FLAGS] KEY -- PROGRAM ARGS...

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/proctest"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 // exitsOnce is a program that notes each of its terms, and exits once when the file gone appears.

@@ -16,8 +16,8 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/history"
-	"github.com/natscampaign/election/internal/processes"
+	"github.com/natscampaign/election/internal/drill/processes"
+	"github.com/natscampaign/election/internal/host"
 )
 
 var episodes = flag.Int("episodes", 1, "how many times TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut cuts the link")
@@ -40,7 +40,7 @@ func writeClock(path string) {
 		panic(err)
 	}
 	for {
-		if _, err := fmt.Fprintf(f, "%d %d\n", os.Getpid(), history.Now()); err != nil {
+		if _, err := fmt.Fprintf(f, "%d %d\n", os.Getpid(), host.Clock()); err != nil {
 			panic(err)
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -76,7 +76,7 @@ func (f *runFixture) earliestExpiry(ttl time.Duration) time.Duration {
 	f.t.Helper()
 	entry, err := f.bucket.Get(f.t.Context(), "jobs")
 	f.g.Expect(err).NotTo(HaveOccurred())
-	return history.Now() + time.Until(entry.Created().Add(ttl))
+	return host.Clock() + time.Until(entry.Created().Add(ttl))
 }
 
 // TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut uses no stand-down, so that the second host leads as soon as the server has

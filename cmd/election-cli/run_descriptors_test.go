@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/proctest"
+	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 // withDescriptors has run inherit the write ends of n pipes under the numbers from 3 on, as a service manager passes sockets to a process

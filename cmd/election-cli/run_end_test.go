@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/processes"
-	"github.com/natscampaign/election/internal/proctest"
+	"github.com/natscampaign/election/internal/drill/processes"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 func TestRunExitsWithTheCodeOfAProgramThatTermEnds(t *testing.T) {

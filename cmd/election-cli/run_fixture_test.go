@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/proctest"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 // runFixture is a server with a bucket, and a folder in which the programs of a test write files.

@@ -13,9 +13,9 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/history"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/host"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestProgramAndItsChildrenAreKilledWhenRunIsKilled(t *testing.T) {
@@ -113,7 +113,7 @@ func TestProgramIsKilledAtOnceAfterAFreezeOfItsHost(t *testing.T) {
 	other := f.start(`echo >other; exec sleep 1000`)
 	f.awaitText("other", "\n")
 	program := parseLifetimes(f.content("clock")())[0].pid
-	thawed := history.Now()
+	thawed := host.Clock()
 	f.g.Expect(unix.Kill(program, unix.SIGCONT)).To(Succeed())
 	for _, p := range family {
 		f.g.Expect(unix.Kill(p.pid, unix.SIGCONT)).To(Succeed())

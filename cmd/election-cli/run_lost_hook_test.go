@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/processes"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/drill/processes"
 )
 
 // hook writes a lost hook that notes the reason, and returns its path.

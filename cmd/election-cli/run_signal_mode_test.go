@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/supervise"
 )
 
 func TestProgramInSignalModeIsNotifiedOfWinAndLoss(t *testing.T) {

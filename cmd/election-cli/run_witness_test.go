@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/proctest"
+	"github.com/natscampaign/election/internal/cli/supervise"
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/proctest"
 	"github.com/natscampaign/election/internal/witness"
 )
 

@@ -13,8 +13,8 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // noReaperVariable makes a process of these tests call neverReap.

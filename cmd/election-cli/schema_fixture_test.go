@@ -19,12 +19,12 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/chaos"
-	"github.com/natscampaign/election/internal/checkup"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
+	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/drill"
-	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/leaderfile"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/drill/chaos"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/observe"
 )

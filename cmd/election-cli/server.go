@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 const serverHelp = `The server is a NATS server with JetStream in this process, for experiments and development. It has no accounts, passwords or

@@ -10,8 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // startServer starts 'server' on a free port. It returns the JSON object that the server writes, and a function that stops the server.

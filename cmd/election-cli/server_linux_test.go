@@ -13,8 +13,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // onSmallDisk runs its arguments with a disk of 400 KB at the path $0. SIGUSR2 fills the disk; SIGUSR1 makes space and runs them again.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
-	"github.com/natscampaign/election/internal/checkup"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/look"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/mutex"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestACampaignServesItsStatusPage(t *testing.T) {

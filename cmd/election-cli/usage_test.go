@@ -8,8 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestWrongUsageExits2AndNamesAFix(t *testing.T) {

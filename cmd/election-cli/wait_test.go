@@ -7,9 +7,9 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/supervise"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestWaitEndsAtOnceIfTheConditionHolds(t *testing.T) {

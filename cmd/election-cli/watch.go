@@ -9,8 +9,8 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/look"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/observe"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/observe"
 )
 

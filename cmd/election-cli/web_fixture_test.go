@@ -10,7 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // webProcess is a command that serves over HTTP, in a process of its own.

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/host"
-	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/witness"
 )
 

@@ -19,10 +19,10 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/events"
-	"github.com/natscampaign/election/internal/leaderfile"
+	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/witness"
 	"github.com/natscampaign/election/observe"
 )

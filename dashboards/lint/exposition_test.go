@@ -15,8 +15,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // exposition is what candidates show: the labels of each series name, and the values that each label has.

@@ -24,7 +24,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/examples/controller/internal/apiserver"
-	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/cli/embedded"
 )
 
 // These tests show that a real manager, with its cache and its controller, starts and stops with leadership, that one process takes over

@@ -26,8 +26,8 @@ import (
 
 	// The steps are built by a command that go test does not see: with these imports it runs the tests again when the library changed.
 	_ "github.com/natscampaign/election/fence"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	_ "github.com/natscampaign/election/witness"
 )
 

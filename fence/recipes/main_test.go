@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/fleettest"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 const ttl = time.Minute // so much longer than a test that no lease ends in one

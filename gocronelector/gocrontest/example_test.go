@@ -12,7 +12,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/gocronelector"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // The documentation of package gocronelector shows schedule.

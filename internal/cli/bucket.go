@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
-	"github.com/natscampaign/election/internal/terminal"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 

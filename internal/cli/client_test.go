@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/natstest"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // The client holds its lock while it waits for a server that refuses it, which stops virtual time: this test runs in real time.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 // Confirm asks the user whether to continue with a destructive command. With force it does not ask. Without a terminal it

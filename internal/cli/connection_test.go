@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/cli/embedded"
 	"github.com/natscampaign/election/internal/natsconn"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // resolve returns the options with which the flags would connect.

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 func TestEachWarningOfAnUnreachableServerSaysWhyAndItIsRepeated(t *testing.T) {

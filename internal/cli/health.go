@@ -16,7 +16,7 @@ import (
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 const (

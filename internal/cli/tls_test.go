@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestErrorSaysWhichSideWantsTheTLSHandshakeFirst(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/control"
-	"github.com/natscampaign/election/internal/fleettest"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/test/fleettest"
 )
 
 func TestRequestEndsThoughAnswersKeepComing(t *testing.T) {

@@ -34,7 +34,7 @@ const (
 //	Rewound, Cloned                     likewise
 //	BucketReplaced                      likewise, and renewing.extendIn
 //
-// Users see them in state.go. These say more about some: internal/supervise (which of them stop a program at once), internal/look and observe (what ended a
+// Users see them in state.go. These say more about some: internal/cli/supervise (which of them stop a program at once), internal/cli/look and observe (what ended a
 // term, for people).
 const (
 	Stopped      Reason = "stopped"

@@ -10,9 +10,9 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/embedded"
-	"github.com/natscampaign/election/internal/natstest"
+	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestTheDrillCanCutLinksThatUseTLSAndPasswords(t *testing.T) {

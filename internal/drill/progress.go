@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
 // ttlsPerRound is the usual duration of a round in TTLs, by experience.

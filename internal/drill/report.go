@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natscampaign/election/internal/terminal"
-	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/drill/timeline"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/clitest"
-	"github.com/natscampaign/election/internal/terminal"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 

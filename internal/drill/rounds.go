@@ -9,8 +9,8 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/terminal"
-	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/drill/timeline"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 

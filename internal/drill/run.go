@@ -21,7 +21,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/cli/embedded"
 )
 
 // Config says how large the drill is, and on which server it runs.

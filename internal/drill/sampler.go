@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/drill/timeline"
 )
 
 // sampleInterval is the time from one sample to the next.

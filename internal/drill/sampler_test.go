@@ -6,8 +6,8 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/faultproxy"
-	"github.com/natscampaign/election/internal/timeline"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/drill/timeline"
 )
 
 // fakeCandidate is a candidate whose calls of leads return the given answers in order, and the last answer from then on.

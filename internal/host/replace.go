@@ -1,4 +1,4 @@
-// Package host has what the processes of one host share: files that are replaced as a whole, locks, temporary folders and TCP ports.
+// Package host has what the processes of one host share: files that are replaced as a whole, locks, temporary folders, TCP ports and a clock.
 //
 // A reader of a replaced file sees the old content or the new content, never a part of it. A lock ends with its process at the latest. A
 // temporary folder does not outlive a killed process for long. A reserved port stays with its process while no server listens on it.

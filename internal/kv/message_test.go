@@ -14,8 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // stored is a bucket in which a test stores messages that no candidate writes.

@@ -19,10 +19,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
-	"github.com/natscampaign/election/internal/faultproxy"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/natstest"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }

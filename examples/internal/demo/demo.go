@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/natscampaign/election/internal/embedded"
+	"github.com/natscampaign/election/internal/cli/embedded"
 )
 
 // Candidate is what an example does as the candidate of the given name. It returns nil soon after ctx ended.

@@ -1,0 +1,205 @@
+//go:build linux || darwin
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// connection is a connection to the server, and the bucket that was found there.
+type connection struct {
+	*cli.Client
+	bucket *election.Bucket
+}
+
+// connect connects, opens the bucket and divides its leases. It waits for the server and the bucket, unless --no-wait was given.
+// It returns nil if the run has ended: before it was done, or because of an error that it found.
+func (r *runner) connect(ctx context.Context) *connection {
+	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log, nats.RetryOnFailedConnect(!r.NoWait))
+	if err != nil {
+		if r.NoWait {
+			err = fmt.Errorf("%w; or leave out --no-wait to wait for the server", err)
+		}
+		r.finish(err)
+		return nil
+	}
+	c := &connection{Client: client}
+	if err := r.openBucket(ctx, c); err != nil {
+		if ctx.Err() == nil {
+			r.finish(err)
+		}
+		client.Conn.Close()
+		return nil
+	}
+	return c
+}
+
+// openBucket opens the bucket and divides its leases. A run that has campaigned waits for a bucket that is gone, as the library does while it
+// campaigns: it would be just the hosts that led which do not come back when the bucket does.
+func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
+	for warned := false; ; warned = true {
+		if r.NoWait {
+			c.bucket, err = c.OpenBucket(ctx, r.Bucket)
+		} else {
+			c.bucket, err = c.WaitForBucket(ctx, r.Bucket, r.log)
+		}
+		waiting := "Bucket cannot be read yet, waiting for it"
+		switch {
+		case err == nil:
+			var status jetstream.KeyValueStatus
+			if status, err = c.bucket.Status(ctx); err == nil {
+				if warned {
+					r.log.Info("Bucket can be used again", "bucket", r.Bucket)
+				}
+				info := kv.InfoOf(status)
+				if err := cli.CheckIntervalIn(r.Interval, info); err != nil {
+					return err
+				}
+				times, err := r.divideLease(info)
+				r.times.Store(&times)
+				r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
+				return err
+			}
+			if r.NoWait {
+				return fmt.Errorf("bucket %q on %s cannot be read: %w", r.Bucket, c.ServerURL(), err)
+			}
+		case !r.NoWait && r.campaigned && errors.Is(err, jetstream.ErrBucketNotFound):
+			waiting = "Bucket is gone, waiting for it"
+		default:
+			return err
+		}
+		if !warned {
+			r.log.Warn(waiting, "bucket", r.Bucket, "error", err)
+		}
+		if err := timeutil.Pause(ctx, cli.RetryInterval); err != nil { // then open it again, because it may have been deleted meanwhile
+			return err
+		}
+	}
+}
+
+// leader returns the holder of the key.
+func (c *connection) leader(ctx context.Context, key string) (election.Leader, error) {
+	e, err := election.NewElection("unknown", key, c.bucket)
+	if err != nil {
+		return election.Leader{}, err
+	}
+	return e.Leader(ctx)
+}
+
+// runHealthCommand runs a command of a health check, in the environment of the program.
+func (r *runner) runHealthCommand(cmd *exec.Cmd) error {
+	cmd.Env = r.environment(nil)
+	if err := ownChildren.start(cmd); err != nil {
+		return err
+	}
+	return ownChildren.wait(cmd)
+}
+
+// campaign takes part in the election until ctx ends or until lead, which is called in each term, calls withdraw. The first
+// campaign of a run is splayed. It returns false if it failed, and has then ended the run.
+func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
+	times := r.times.Load()
+	opts := []election.Option{election.WithLogger(r.log), r.witness.option(),
+		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin),
+		election.WithReleaseTimeout(r.stopTimeout() + releaseAfterKill)} // the library renews the lease until the program has exited
+	if r.StandDownSet {
+		opts = append(opts, election.WithStandDown(r.StandDown))
+	}
+	if r.campaigned || r.NoWait {
+		opts = append(opts, election.WithSplay(0)) // hosts that started together no longer campaign together
+	}
+	r.campaigned = true
+	opts = append(opts, r.Health.Options(r.log, r.runHealthCommand)...)
+	if r.served != nil {
+		opts = append(opts, r.served.Options()...)
+	}
+	followed := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var e *election.Election
+	var withdrawn atomic.Bool
+	if r.NoWait {
+		opts = append(opts, settings.WithoutStandbys) // others that come gave up, and do not wait
+		opts = append(opts, election.WithBackoff(afterLostCampaign(func() {
+			if ctx.Err() == nil && !withdrawn.Load() { // otherwise the candidate withdrew, and did not lose
+				r.finish(r.conflictOf(e))
+			}
+		})))
+	}
+	e, err := election.NewElection(r.Name, r.Key, c.bucket, opts...)
+	if err != nil {
+		r.finish(cli.AsFlagError(err))
+		return false
+	}
+	if r.served != nil {
+		r.served.Follow(followed, c.Client, c.bucket, e)
+	}
+	err = e.Run(ctx, func(ctx context.Context, t election.Term) error {
+		returned := make(chan struct{})
+		defer close(returned)
+		r.hook.follow(ctx, returned, t)
+		lead(ctx, t, func() {
+			withdrawn.Store(true)
+			context.AfterFunc(ctx, cancel) // after the term: an earlier cancel would end it with the reason stopped instead of work-ended
+		})
+		return nil
+	})
+	if kv.IsGone(err) { // since it was opened
+		if err = r.openBucket(followed, c); err == nil {
+			return r.campaign(followed, c, lead)
+		}
+		if followed.Err() != nil {
+			return false
+		}
+	}
+	if err != nil {
+		r.finish(cli.AsFlagError(err))
+	}
+	return err == nil
+}
+
+// afterLostCampaign is a function that is called after each lost campaign and after each loss of leadership. It is an
+// [election.Backoff], because the library asks its Backoff just then.
+type afterLostCampaign func()
+
+// Duration calls the function. The wait that it returns does not matter: the run ends.
+func (f afterLostCampaign) Duration(int) time.Duration {
+	f()
+	return time.Minute
+}
+
+// conflictOf returns the outcome of a run with --no-wait that did not win, or that no longer leads.
+func (r *runner) conflictOf(e *election.Election) error {
+	s := e.Status()
+	if s.Leader == nil && s.LastError != "" && s.Wins == 0 {
+		return errors.New("the key could not be acquired: " + s.LastError)
+	}
+	return r.conflictWith(s.Leader)
+}
+
+// conflictWith returns the outcome of a run with --no-wait while l leads; l is nil if the leader is not known.
+func (r *runner) conflictWith(l *election.Leader) error {
+	if l == nil || l.Name == r.Name {
+		return &cli.ExitError{Code: r.ConflictExitCode, Message: fmt.Sprintf("this candidate does not lead %q", r.Key)}
+	}
+	leads := "leads"
+	if l.Term == 0 {
+		leads = "is about to lead"
+	}
+	return &cli.ExitError{Code: r.ConflictExitCode, Message: fmt.Sprintf("%s %s %q", terminal.Quote(l.Name), leads, r.Key)}
+}

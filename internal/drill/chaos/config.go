@@ -1,0 +1,64 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/drill/processes"
+	"github.com/natscampaign/election/internal/host"
+)
+
+// Config is the configuration of a drill.
+type Config struct {
+	Candidates int
+	Replicas   int // of the bucket
+	TTL        time.Duration
+	StandDown  time.Duration
+	Duration   time.Duration
+	Interval   time.Duration // between faults; 0 means to wait for a leader after each fault
+	Seed       uint64
+	Faults     []string  // kinds; empty means all
+	ReplyLoss  float64   // the share of replies that the links lose at random, from 0 to 0.5
+	Witness    bool      // the candidates have a witness
+	Keep       bool      // keep histories and logs
+	Server     string    // the nats-server program to run; empty for the server that is built in
+	Progress   io.Writer // for lines of progress
+}
+
+// minTTLs is the minimum duration of a drill, in TTLs.
+const minTTLs = 4
+
+// Validate returns an error that names every invalid flag and how to fix it.
+func (c Config) Validate() error {
+	var problems []error
+	if !host.HasClock {
+		problems = append(problems, errors.New("--processes: this system cannot stop and continue processes; use Linux or macOS"))
+	}
+	if c.Replicas != 1 && c.Replicas != processes.ClusterSize {
+		problems = append(problems, fmt.Errorf("--replicas %d: give 1 or %d, because there are %d servers", c.Replicas, processes.ClusterSize, processes.ClusterSize))
+	}
+	for _, k := range faultKinds {
+		if slices.Contains(c.Faults, k.name) && !k.fits(c.Replicas) {
+			problems = append(problems, fmt.Errorf("--fault %s needs a bucket with --replicas %d: give that, or leave the fault out", k.name, k.replicas))
+		}
+	}
+	if c.Duration < 10*time.Second || c.Duration > 24*time.Hour {
+		problems = append(problems, fmt.Errorf("--for %v: give 10s to 24h", c.Duration))
+	}
+	if c.Duration < minTTLs*c.TTL {
+		problems = append(problems, fmt.Errorf("--for %v: give at least %d times the TTL of %v, or the drill injects few faults", c.Duration, minTTLs, c.TTL))
+	}
+	if c.StandDown < 0 || c.StandDown > time.Hour {
+		problems = append(problems, fmt.Errorf("--stand-down %v: give 0s to 1h", c.StandDown))
+	}
+	if c.Server != "" {
+		if _, err := exec.LookPath(c.Server); err != nil {
+			problems = append(problems, fmt.Errorf("--nats-server %s: %w: give the path of a nats-server program, or leave it out for the server in this program", c.Server, err))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,133 @@
+package processes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/drill/history"
+	"github.com/natscampaign/election/witness"
+)
+
+// requestTimeout is long because a drill may take the servers down for long.
+const requestTimeout = time.Minute
+
+// CandidateConfig is the configuration of a candidate's process.
+type CandidateConfig struct {
+	Name         string
+	Servers      []string // the URLs of the candidate's link
+	History, Log string   // files
+	StandDown    time.Duration
+	Witness      string // the socket of the witness; empty if there is none
+}
+
+// runCandidate is the main function of a candidate's process. It writes the history to a file and to standard output, where
+// the drill reads it.
+func runCandidate(ctx context.Context, line []byte, ready func()) error {
+	var config CandidateConfig
+	if err := json.Unmarshal(line, &config); err != nil {
+		return err
+	}
+	historyFile, err := os.OpenFile(config.History, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = historyFile.Close() }()
+	logFile, err := os.OpenFile(config.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+	h := history.NewWriter(&errWriter{w: io.MultiWriter(historyFile, os.Stdout)})
+	log := slog.New(&historyHandler{next: terminal.NewLogHandler(logFile, terminal.Style{}, slog.LevelDebug), history: h})
+	ready()
+	client, err := config.connect(log)
+	if err != nil {
+		return err
+	}
+	defer client.Conn.Close()
+	bucket, err := client.WaitForBucket(ctx, Bucket, log)
+	if err != nil {
+		return cli.IgnoreIfDone(ctx, err)
+	}
+	return config.campaign(ctx, client, bucket, h, log)
+}
+
+// connect connects over the candidate's link, and retries in the background while no server answers. It ignores the servers
+// that the cluster advertises, because connections to those would bypass the link.
+func (c *CandidateConfig) connect(log *slog.Logger) (*cli.Client, error) {
+	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(cli.LogConnection(log),
+		nats.Name(c.Name), nats.UserInfo(c.Name, c.Name), nats.IgnoreDiscoveredServers(), nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1),
+		nats.MaxReconnects(-1), nats.ReconnectWait(ReconnectWait), nats.ReconnectJitter(ReconnectWait/4, ReconnectWait/4),
+		nats.Timeout(time.Second), nats.PingInterval(cli.PingInterval))...)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	return &cli.Client{Conn: nc, JetStream: js, Timeout: requestTimeout}, err
+}
+
+// campaign takes part in the election until ctx ends, appends records while the candidate leads, and writes the history. If
+// the history cannot be written, campaign returns at once: a drill cannot judge a candidate whose answers are unknown.
+func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, bucket *election.Bucket, h *history.Writer, log *slog.Logger) error {
+	opts := []election.Option{election.WithLogger(log), election.WithSplay(0), election.WithStandDown(c.StandDown)}
+	if c.Witness != "" {
+		if err := os.Setenv("ELECTION_WITNESS", "unix://"+c.Witness); err != nil {
+			return err
+		}
+		w, err := witness.OfHost(witness.WithLogger(log))
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		opts = append(opts, w.Option())
+	}
+	e, err := election.NewElection(c.Name, Key, bucket, opts...)
+	if err != nil {
+		return err
+	}
+	a, err := newAppender(client, c.Name, h, log)
+	if err != nil {
+		return err
+	}
+	if err := h.Write(history.Event{What: history.Started}); err != nil {
+		return err
+	}
+	s := &sampler{election: e, history: h}
+	sampling, stop := context.WithCancel(context.Background())
+	sampled := make(chan error, 1)
+	go func() { sampled <- s.run(sampling) }()
+	ran := make(chan error, 1)
+	go func() { ran <- e.Run(ctx, a.work) }()
+	select {
+	case err = <-ran:
+		stop()
+		if failed := <-sampled; failed != nil {
+			err = errors.Join(err, historyError(failed))
+		}
+	case failed := <-sampled:
+		stop()
+		return historyError(failed)
+	}
+	if err != nil {
+		return err
+	}
+	return h.Write(history.Event{What: history.Stopped})
+}
+
+// historyError returns the error of a candidate whose history cannot be written.
+func historyError(err error) error {
+	return fmt.Errorf("write the history: %w; whether this candidate leads is no longer recorded", err)
+}

@@ -1,0 +1,25 @@
+package processes
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/drill/history"
+)
+
+func TestASampleInWhichTheProcessWasStoppedAddsNoDeadline(t *testing.T) {
+	g := NewWithT(t)
+	s, term := &sampler{lastBeat: time.Hour}, election.Term{Number: 7}
+	g.Expect(s.events(1*time.Second, 5*time.Second, true, term, -time.Second)).To(BeEmpty(), "nor the start of a belief")
+	s.lastSample = 5 * time.Second
+	g.Expect(s.events(5*time.Second, 5*time.Second, true, term, 3*time.Second)).To(HaveExactElements(
+		HaveField("Deadline", 8*time.Second)))
+	stoppedAt := 5*time.Second + sampleInterval
+	g.Expect(s.events(stoppedAt, 9*time.Second, true, term, -time.Second)).To(BeEmpty())
+	g.Expect(s.events(9*time.Second, 9*time.Second, false, election.Term{}, 0)).To(HaveExactElements(
+		And(HaveField("What", history.Paused), HaveField("Last", stoppedAt)),
+		And(HaveField("What", history.Doubts), HaveField("Last", stoppedAt))))
+}

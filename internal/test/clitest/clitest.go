@@ -1,0 +1,134 @@
+// Package clitest contains what tests of election-cli, of its packages and of its documents share: an embedded server with a bucket, records
+// of candidates, checks of output, such as that it shows hostile text as text, and the code, commands and links of a document.
+package clitest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/embedded"
+)
+
+const (
+	// Timeout bounds each wait of an end-to-end test. It is far longer than any wait on an idle machine.
+	Timeout = 25 * time.Second
+	// LongTTL is a TTL that is longer than any test, so that no key expires.
+	LongTTL = time.Minute
+)
+
+// ElectedAt is the time at which the leader of each LeaderRecord was elected.
+var ElectedAt = time.Now().Add(-time.Hour)
+
+// Record contains the fields of a record.
+type Record map[string]any
+
+// LeaderRecord returns the record of a leader in term 7, with changes.
+func LeaderRecord(name string, changes Record) Record {
+	r := Record{
+		"name": name, "instance": "i-" + name, "attempt": "i-" + name + ".1", "since": ElectedAt, "term": 7,
+		"host": "host-of-" + name, "pid": 4711, "metadata": map[string]string{"zone": "b", "rack": "a"},
+	}
+	maps.Copy(r, changes)
+	return r
+}
+
+// Fixture is an embedded server with the default bucket, and a client of the server.
+type Fixture struct {
+	gomega.Gomega
+	T      *testing.T
+	Server *embedded.Server
+	Client *cli.Client
+	Bucket *election.Bucket
+}
+
+// New starts a server whose bucket has the given TTL. The server ends with the test.
+func New(t *testing.T, ttl time.Duration) *Fixture {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	server, client := ServerWithBucket(t, ttl)
+	bucket, err := client.OpenBucket(t.Context(), cli.DefaultBucket)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	return &Fixture{Gomega: g, T: t, Server: server, Client: client, Bucket: bucket}
+}
+
+// Put writes a record, or any other text, and returns its revision.
+func (f *Fixture) Put(key string, value any) uint64 {
+	f.T.Helper()
+	text, ok := value.(string)
+	if !ok {
+		b, err := json.Marshal(value)
+		f.Expect(err).NotTo(gomega.HaveOccurred())
+		text = string(b)
+	}
+	ack, err := f.Client.JetStream.Publish(f.T.Context(), "$KV.LEADER_ELECTION."+key, []byte(text))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	return ack.Sequence
+}
+
+// HasRecord reports whether the key exists, even if its record is a release.
+func (f *Fixture) HasRecord(key string) bool {
+	_, err := f.Bucket.Get(f.T.Context(), key)
+	return !errors.Is(err, jetstream.ErrKeyNotFound)
+}
+
+// StartLeader starts a candidate that leads until the end of the test, and returns its term.
+func (f *Fixture) StartLeader() election.Term {
+	f.T.Helper()
+	e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	go func() { _ = e.Start(context.Background()) }()
+	f.T.Cleanup(func() { Shutdown(f.T, e) })
+	f.Eventually(e.IsLeader).WithTimeout(Timeout).Should(gomega.BeTrue())
+	term, _ := e.Term()
+	return term
+}
+
+// Shutdown stops a candidate, and waits until it has released its key.
+func Shutdown(t *testing.T, e *election.Election) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	defer cancel()
+	gomega.NewWithT(t).Expect(e.Shutdown(ctx)).To(gomega.Succeed())
+}
+
+// ServerWithoutBucket starts a server, and connects to it. Both end with the test.
+func ServerWithoutBucket(t *testing.T) (*embedded.Server, *cli.Client) {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	server, err := embedded.Start(embedded.Config{})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(server.Stop)
+	client, err := (&cli.ConnectionFlags{Server: server.URL(), Timeout: Timeout}).Connect()
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(client.Conn.Close)
+	return server, client
+}
+
+// ServerWithBucket starts a server, connects to it, and creates the default bucket with the given TTL.
+func ServerWithBucket(t *testing.T, ttl time.Duration) (*embedded.Server, *cli.Client) {
+	t.Helper()
+	server, client := ServerWithoutBucket(t)
+	_, err := election.CreateBucket(t.Context(), client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl})
+	gomega.NewWithT(t).Expect(err).NotTo(gomega.HaveOccurred())
+	return server, client
+}
+
+// BucketConfig returns the configuration of a bucket.
+func BucketConfig(t *testing.T, client *cli.Client, name string) jetstream.KeyValueConfig {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	bucket, err := client.OpenBucket(t.Context(), name)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	status, err := bucket.Status(t.Context())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	return status.Config()
+}

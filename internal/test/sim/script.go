@@ -1,0 +1,309 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/test/sim/judge"
+)
+
+// round is a time of trouble and the quiet after it.
+type round struct {
+	length     time.Duration // of the trouble
+	quiet      time.Duration // how long the quiet lasts once a candidate leads
+	handover   bool          // whether the leader then resigns
+	targetGone bool          // it hands over instead, to a candidate that crashes
+	idle       time.Duration // how long all candidates are stopped after that, until one starts; 0 for not at all
+	apiSilent  bool          // and the API of JetStream answers nobody meanwhile
+	faults     []fault
+	acts       []act
+}
+
+// script is everything that the seed decides beforehand.
+type script struct {
+	seed        uint64
+	ttl         time.Duration
+	markers     bool          // whether the server announces expiries by markers
+	replicated  bool          // whether a write without a quorum blocks others
+	named       bool          // whether a refusal names the last sequence of the key
+	pinned      bool          // whether the metadata of the stream says when it was created
+	republishes bool          // whether the bucket republishes what it commits
+	changesTTL  bool          // whether the TTL of the bucket is now and then up to twice as long
+	remembers   bool          // whether releases never expire
+	latency     time.Duration // of a message one way
+	lateness    time.Duration // the longest delay of an expiry
+	plans       []plan
+	rounds      []round
+}
+
+// markerTTL returns how long the marker of an expiry stays.
+func (s *script) markerTTL() time.Duration { return min(s.ttl, time.Second) }
+
+// longest returns the longest TTL that the bucket has in this script; ttl is the shortest.
+func (s *script) longest() time.Duration {
+	if s.changesTTL {
+		return 2 * s.ttl
+	}
+	return s.ttl
+}
+
+// newScript writes the script of a seed. It leaves out faults and acts whose names contain one of the given texts.
+func newScript(seed uint64, without ...string) *script {
+	r := newDice(seed, 0x656c656374696f6e)
+	s := &script{
+		seed:       seed,
+		ttl:        pick[time.Duration](r, 1, 2, 2, 3, 5, 10) * time.Second,
+		markers:    r.chance(0.6),
+		replicated: r.chance(0.5),
+		latency:    r.between(100*time.Microsecond, 3*time.Millisecond),
+		lateness:   pick[time.Duration](r, 5, 50, 350) * time.Millisecond,
+	}
+	nobodyWatches := r.chance(0.15)
+	for i := range 2 + min(r.IntN(7), r.IntN(7)) {
+		p := s.newPlan(r, i)
+		p.noWatch = p.noWatch || nobodyWatches
+		s.plans = append(s.plans, p)
+	}
+	wild := r.chance(0.3) // clocks err by more than any option allows for
+	for range 1 + min(r.IntN(3), r.IntN(3)) {
+		s.rounds = append(s.rounds, s.newRound(r, wild))
+	}
+	unwanted := func(name string) bool {
+		return slices.ContainsFunc(without, func(text string) bool { return strings.Contains(name, text) })
+	}
+	for i := range s.rounds {
+		s.addLaterKinds(r, &s.rounds[i])
+	}
+	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
+	s.addStrangers(r)
+	s.addConnections(r)
+	s.addSpeeds(newDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
+	s.addIntruders(newDice(seed, 0x696e7472756465))
+	s.addReleases(newDice(seed, 0x72656c65617365))
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
+		n.acts = slices.DeleteFunc(n.acts, func(a act) bool { return unwanted(a.kind.String()) })
+	}
+	return s
+}
+
+// newRound decides what goes wrong in a round.
+func (s *script) newRound(r *dice, wild bool) round {
+	n := round{length: r.between(2*s.ttl, 6*s.ttl), quiet: r.upTo(s.ttl), handover: r.chance(0.4)}
+	for range 1 + r.IntN(6) {
+		n.faults = append(n.faults, s.newFault(r, n.length, faultKind(r.IntN(int(originalFaults)))))
+	}
+	for range r.IntN(6) {
+		n.acts = append(n.acts, s.newAct(r, n.length, wild))
+	}
+	n.sortActs()
+	return n
+}
+
+func (n *round) sortActs() {
+	slices.SortStableFunc(n.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
+}
+
+// addLaterKinds adds the kinds of trouble that the first scripts did not have. It draws them last, so that the rest of a
+// script stays what its seed meant before.
+func (s *script) addLaterKinds(r *dice, n *round) {
+	for _, f := range []struct {
+		kind   faultKind
+		chance float64
+	}{{readFails, 0.15}, {statusFails, 0.15}, {notificationForged, 0.35}, {notificationReplayed, 0.2}} {
+		if r.chance(f.chance) {
+			n.faults = append(n.faults, s.newFault(r, n.length, f.kind))
+		}
+	}
+	for _, a := range []struct {
+		kind   actKind
+		chance float64
+	}{{actReadsFail, 0.05}, {actStatusFails, 0.08}, {actClose, 0.15}, {actRewind, 0.35}} {
+		if r.chance(a.chance) {
+			n.acts = append(n.acts, act{
+				kind: a.kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
+				back: r.between(s.ttl/5, 2*s.ttl), stallsWatches: r.chance(0.5),
+			})
+		}
+	}
+	n.sortActs()
+}
+
+// addStrangers adds what strangers, copies and operators do to a bucket of which the first scripts knew nothing.
+func (s *script) addStrangers(r *dice) {
+	s.pinned = r.chance(0.5)
+	s.changesTTL = r.chance(0.1)
+	kinds := map[actKind]float64{actRelease: 0.1, actCopy: 0.1, actClone: 0.1, actCreated: 0.15}
+	if s.changesTTL {
+		kinds[actTTL] = 0.9
+		for i := range s.plans { // defaults would follow the TTL
+			p := &s.plans[i]
+			p.standDown, p.interval, p.margin = p.standDownOf(s.ttl), p.intervalOf(s.ttl), p.marginOf(s.ttl)
+		}
+	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		for kind := actRelease; kind <= actTTL; kind++ {
+			if r.chance(kinds[kind]) {
+				n.acts = append(n.acts, act{
+					kind: kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
+					ttl: pick(r, s.ttl, s.ttl*3/2, 2*s.ttl), draw: r.Uint64(),
+				})
+			}
+		}
+		n.sortActs()
+	}
+}
+
+// addConnections decides which candidates know their connection, and what that allows: republished notifications, a roster of the candidates or the
+// queue of a lock, priorities, and requests of operators.
+func (s *script) addConnections(r *dice) {
+	s.republishes = r.chance(0.7)
+	all, order := r.chance(0.5), pick(r, core.ByRank, core.ByRank, core.ByRank, core.ByArrival, core.ByChance)
+	for i := range s.plans {
+		p := &s.plans[i]
+		p.connected, p.order = all || r.chance(0.5), order
+		if r.chance(0.3) {
+			p.priority = r.IntN(3)
+		}
+		p.preempts = p.priority > 0 && r.chance(0.3)
+	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		for kind, chance := range map[actKind]float64{actTransfer: 0.3} {
+			if r.chance(chance) {
+				n.acts = append(n.acts, act{kind: kind, at: r.upTo(n.length), slot: holder})
+			}
+		}
+		if r.chance(0.15) {
+			at := r.upTo(n.length)
+			n.acts = append(n.acts, act{kind: actPause, at: at}, act{kind: actResume, at: at + r.upTo(n.length-at)})
+		}
+		n.sortActs()
+	}
+}
+
+// differentSpeeds counts schedules in which the clocks of candidates run at different speeds.
+const differentSpeeds = "clocks at different speeds"
+
+// addSpeeds has the clocks of candidates run at different speeds, in some schedules.
+func (s *script) addSpeeds(r *dice) {
+	if !r.chance(0.25) {
+		return
+	}
+	for i := range s.plans {
+		p := &s.plans[i]
+		p.drift = pick(r, -judge.MaxDrift, judge.MaxDrift, r.Int64N(2*judge.MaxDrift+1)-judge.MaxDrift)
+		p.unslewed = pick[int64](r, 0, -judge.MaxUnslewed, judge.MaxUnslewed)
+		p.onlySlewed = r.chance(0.3)
+	}
+}
+
+// addIntruders adds what somebody does who may write the key and knows how candidates decide, and a handover to a candidate that is gone.
+func (s *script) addIntruders(r *dice) {
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		for _, a := range []struct {
+			kind   actKind
+			chance float64
+		}{{actIntrude, 0.15}, {actNever, 0.08}, {actOverlong, 0.08}, {actGone, 0.1}} {
+			if r.chance(a.chance) {
+				n.acts = append(n.acts, act{kind: a.kind, at: r.upTo(n.length), slot: holder, draw: r.Uint64()})
+			}
+		}
+		n.sortActs()
+		n.targetGone, n.apiSilent = r.chance(0.2), r.chance(0.3)
+	}
+}
+
+// addReleases decides which releases are deletions, whether they last, and when all candidates stop for a while: in the quiet, or in the trouble, where
+// the history may go back to a release of any age.
+func (s *script) addReleases(r *dice) {
+	s.remembers = s.markers && r.chance(0.7)
+	for i := range s.plans {
+		s.plans[i].direct = s.plans[i].connected && r.chance(0.9)
+	}
+	for i := range s.rounds {
+		n := &s.rounds[i]
+		if r.chance(0.3) {
+			n.idle = r.between(s.ttl/2, 4*s.ttl)
+		}
+		if !s.remembers || !r.chance(0.3) {
+			continue
+		}
+		n.length += 4 * s.ttl
+		stops := r.upTo(s.ttl)
+		for slot := range s.plans {
+			n.acts = append(n.acts, act{kind: actStop, at: stops, slot: slot}, act{kind: actStart, at: stops + r.between(s.ttl, 4*s.ttl), slot: slot})
+		}
+		if r.chance(0.4) {
+			n.acts = append(n.acts, act{kind: actRewind, at: n.length - r.upTo(s.ttl), back: r.between(s.ttl, n.length), stallsWatches: r.chance(0.5)})
+		}
+		n.sortActs()
+	}
+}
+
+// newFault decides the course of a fault in a round of the given length.
+func (s *script) newFault(r *dice, length time.Duration, kind faultKind) fault {
+	f := fault{
+		kind:   kind,
+		start:  r.upTo(length),
+		length: pick(r, r.upTo(s.ttl/10), r.upTo(s.ttl/2), r.upTo(s.ttl*3/2), r.upTo(3*s.ttl)),
+		victim: s.victim(r),
+		chance: pick(r, 0.2, 0.5, 0.9, 1),
+		delay:  pick(r, 5*time.Millisecond, s.ttl/20, s.ttl/4, s.ttl),
+	}
+	f.length = min(f.length, length-f.start)
+	return f
+}
+
+func (s *script) victim(r *dice) int {
+	switch {
+	case r.chance(0.5):
+		return holder
+	case r.chance(0.2):
+		return everyone
+	}
+	return r.IntN(len(s.plans))
+}
+
+func (s *script) newAct(r *dice, length time.Duration, wild bool) act {
+	a := act{kind: actKind(r.IntN(int(originalActs))), at: r.upTo(length), slot: r.IntN(len(s.plans))}
+	if r.chance(0.4) { // the ordinary acts are as many as all others
+		a.kind = pick(r, actStart, actStop, actCancel, actCrash, actResign)
+	}
+	if a.kind != actStart && r.chance(0.5) {
+		a.slot = holder
+	}
+	a.step = r.between(-40*time.Millisecond, 40*time.Millisecond)
+	a.rate = float64(r.IntN(2001)-1000) / 1e5
+	if wild {
+		a.step = r.between(-s.ttl/2, s.ttl*9/10)
+		a.rate *= 10
+	}
+	return a
+}
+
+// String describes the script.
+func (s *script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "TTL %v to %v, pinned %v, markers %v, remembers %v, replicated %v, sequences named %v, latency %v, expiries up to %v late\n", s.ttl, s.longest(), s.pinned, s.markers, s.remembers, s.replicated, s.named, s.latency, s.lateness)
+	for _, p := range s.plans {
+		fmt.Fprintf(&b, "  candidate %+v\n", p)
+	}
+	for i, n := range s.rounds {
+		fmt.Fprintf(&b, "  round %d: trouble for %v\n", i+1, n.length)
+		for _, f := range n.faults {
+			fmt.Fprintf(&b, "    %v at %v for %v, victim %d, chance %v, delay up to %v\n", f.kind, f.start, f.length, f.victim, f.chance, f.delay)
+		}
+		for _, a := range n.acts {
+			fmt.Fprintf(&b, "    %v at %v, slot %d, step %v, rate %v, back %v, stalls watchers %v, TTL %v, draw %d\n", a.kind, a.at, a.slot, a.step, a.rate, a.back, a.stallsWatches, a.ttl, a.draw)
+		}
+	}
+	return b.String()
+}
