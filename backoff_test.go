@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natscampaign/election/internal/test/natstest"
-
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	. "github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestBackoffStaysWithinItsBounds(t *testing.T) {
@@ -69,17 +69,17 @@ func TestExponentialBackoffSpreadsOverItsWholeRange(t *testing.T) {
 func TestBackoffReceivesTheLostCampaignsAndIsClamped(t *testing.T) {
 	natstest.SkipIfShort(t)
 	for wait, want := range map[time.Duration]time.Duration{
-		-time.Hour: 10 * time.Millisecond, 0: 10 * time.Millisecond, time.Second: time.Second, time.Hour: ttl, math.MaxInt64: ttl,
+		-time.Hour: 10 * time.Millisecond, 0: 10 * time.Millisecond, time.Second: time.Second, time.Hour: TTL, math.MaxInt64: TTL,
 	} {
 		t.Run(wait.String(), func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				f.leading("a")
+			Run(t, func(f *Fleet) {
+				f.Leading("a")
 				var asked []int
-				b := f.unnotified("b", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+				b := f.Unnotified("b", election.WithBackoff(BackoffFunc(func(n int) time.Duration {
 					asked = append(asked, n)
 					return wait
-				}))).start()
-				after(5*want + want/2)
+				}))).Begin()
+				After(5*want + want/2)
 				f.Expect(b.IsLeader()).To(BeFalse())
 				f.Expect(asked).To(Equal([]int{1, 2, 3, 4, 5, 6}))
 			})
@@ -88,28 +88,24 @@ func TestBackoffReceivesTheLostCampaignsAndIsClamped(t *testing.T) {
 }
 
 func TestBackoffCountsOnAfterALostTerm(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		var asked []int
-		f.unnotified("a", election.WithBackoff(backoffFunc(func(n int) time.Duration {
+		f.Unnotified("a", election.WithBackoff(BackoffFunc(func(n int) time.Duration {
 			asked = append(asked, n)
 			return time.Second
-		}))).start()
-		after(interval)
+		}))).Begin()
+		After(Interval)
 		f.Write("stranger")
-		after(interval + 3*time.Second + time.Second/2)
+		After(Interval + 3*time.Second + time.Second/2)
 		f.Expect(asked).To(Equal([]int{1, 2, 3}), "then the record of the stranger has expired")
 	})
 }
 
 func TestPanickingBackoffCostsNothing(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		f.Write("stranger")
-		b := f.candidate("b", election.WithBackoff(backoffFunc(func(int) time.Duration { panic("oops") }))).start()
-		after(5 * ttl)
+		b := f.Candidate("b", election.WithBackoff(BackoffFunc(func(int) time.Duration { panic("oops") }))).Begin()
+		After(5 * TTL)
 		f.Expect(b.IsLeader()).To(BeTrue())
 	})
 }
-
-type backoffFunc func(n int) time.Duration
-
-func (f backoffFunc) Duration(n int) time.Duration { return f(n) }

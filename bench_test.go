@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election"
+	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -13,12 +14,12 @@ import (
 func runningLeader(b testing.TB, hang bool) *election.Election {
 	b.Helper()
 	s := natstest.Start(b)
-	bucket := &faulty{KeyValue: s.Bucket(b, s.Connect(b), time.Hour)}
+	bucket := &Faulty{KeyValue: s.Bucket(b, s.Connect(b), time.Hour)}
 	interval := 40 * time.Minute
 	if hang {
 		interval = 20 * time.Millisecond
 	}
-	e, err := election.NewElection("a", key, bucket, election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(interval))
+	e, err := election.NewElection("a", Key, bucket, election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(interval))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func runningLeader(b testing.TB, hang bool) *election.Election {
 	}
 	if hang {
 		hanging, once := make(chan struct{}), false
-		bucket.onUpdate(func(ctx context.Context, _ []byte, _ uint64, _ func() (uint64, error)) (uint64, error) {
+		bucket.OnUpdate(func(ctx context.Context, _ []byte, _ uint64, _ func() (uint64, error)) (uint64, error) {
 			if !once {
 				once = true
 				close(hanging)
@@ -100,11 +101,11 @@ func BenchmarkStatus(b *testing.B) {
 func BenchmarkRenewal(b *testing.B) {
 	s := natstest.Start(b)
 	bucket := s.Bucket(b, s.Connect(b), time.Hour)
-	rev, err := bucket.Create(context.Background(), key, nil)
+	rev, err := bucket.Create(context.Background(), Key, nil)
 	for b.Loop() {
 		if err != nil {
 			b.Fatal(err)
 		}
-		rev, err = bucket.Update(context.Background(), key, nil, rev)
+		rev, err = bucket.Update(context.Background(), Key, nil, rev)
 	}
 }

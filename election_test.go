@@ -9,25 +9,26 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 func TestLeadershipCountsOnlyFromTheWinnersNextSuccessfulCampaign(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		c := f.candidate("a").start()
+	Run(t, func(f *Fleet) {
+		c := f.Candidate("a").Begin()
 		f.Expect(c.State()).To(Equal(election.LeaderElectState))
 		f.Expect(c.IsLeader()).To(BeFalse())
 		_, leads := c.Term()
 		f.Expect(leads).To(BeFalse())
 
-		after(interval - instant)
+		After(Interval - Instant)
 		f.Expect(c.State()).To(Equal(election.LeaderElectState))
-		f.Expect(c.seen()).To(BeEmpty())
+		f.Expect(c.Seen()).To(BeEmpty())
 
-		after(instant)
+		After(Instant)
 		f.Expect(c.State()).To(Equal(election.LeaderState))
 		f.Expect(c.IsLeader()).To(BeTrue())
-		f.Expect(c.seen()).To(Equal([]string{"won 7.5s"}))
+		f.Expect(c.Seen()).To(Equal([]string{"won 7.5s"}))
 		term, leads := c.Term()
 		f.Expect(leads).To(BeTrue())
 		f.Expect(term.Valid()).To(BeTrue())
@@ -35,13 +36,13 @@ func TestLeadershipCountsOnlyFromTheWinnersNextSuccessfulCampaign(t *testing.T) 
 }
 
 func TestAtMostOneCandidateLeadsThroughEveryFault(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		var all []*candidate
+	Run(t, func(f *Fleet) {
+		var all []*Candidate
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			all = append(all, f.candidate(name, election.WithSplay(5*time.Second)).start())
+			all = append(all, f.Candidate(name, election.WithSplay(5*time.Second)).Begin())
 		}
-		leader := func() *candidate {
-			var found *candidate
+		leader := func() *Candidate {
+			var found *Candidate
 			for _, c := range all {
 				if c.IsLeader() {
 					f.Expect(found).To(BeNil(), "two leaders")
@@ -51,8 +52,8 @@ func TestAtMostOneCandidateLeadsThroughEveryFault(t *testing.T) {
 			return found
 		}
 		// until returns the next leader other than old, which must lead within the bound.
-		until := func(old *candidate, bound time.Duration) *candidate {
-			for began := time.Now(); time.Since(began) <= bound; after(time.Millisecond) {
+		until := func(old *Candidate, bound time.Duration) *Candidate {
+			for began := time.Now(); time.Since(began) <= bound; After(time.Millisecond) {
 				if now := leader(); now != nil && now != old {
 					return now
 				}
@@ -61,28 +62,28 @@ func TestAtMostOneCandidateLeadsThroughEveryFault(t *testing.T) {
 			return nil
 		}
 		const late = 400 * time.Millisecond // how late a server may expire a key
-		crash := ttl + late + interval + interval
-		now := until(nil, 5*time.Second+interval)
+		crash := TTL + late + Interval + Interval
+		now := until(nil, 5*time.Second+Interval)
 		terms := []election.Term{}
-		for range unlessShort(4, 2) {
+		for range UnlessShort(4, 2) {
 			term, _ := now.Term()
 			terms = append(terms, term)
 			f.Expect(now.Resign(context.Background())).To(Succeed())
-			now = until(now, interval+time.Millisecond)
+			now = until(now, Interval+time.Millisecond)
 
-			now.link.Cut()
+			now.Link.Cut()
 			dead := now
 			now = until(dead, crash)
-			dead.link.Heal()
+			dead.Link.Heal()
 
-			f.Expect(f.Bucket.Delete(context.Background(), key)).To(Succeed())
-			after(interval + time.Millisecond)
+			f.Expect(f.Bucket.Delete(context.Background(), Key)).To(Succeed())
+			After(Interval + time.Millisecond)
 			now = until(now, crash)
 
-			now.link.Stall()
+			now.Link.Stall()
 			dead = now
 			now = until(dead, crash)
-			dead.link.Heal()
+			dead.Link.Heal()
 		}
 		for i := range terms[1:] {
 			f.Expect(terms[i].Compare(terms[i+1])).To(Equal(-1))
@@ -92,44 +93,44 @@ func TestAtMostOneCandidateLeadsThroughEveryFault(t *testing.T) {
 }
 
 func TestCandidateStoppedDuringItsSplayWritesNothing(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		c := f.candidate("a", election.WithSplay(time.Hour)).start()
-		after(time.Millisecond)
-		c.shutdown()
-		f.Expect(<-c.result).To(Succeed())
-		after(time.Minute)
-		f.Expect(f.record()).To(BeEmpty())
+	Run(t, func(f *Fleet) {
+		c := f.Candidate("a", election.WithSplay(time.Hour)).Begin()
+		After(time.Millisecond)
+		c.End()
+		f.Expect(<-c.Result).To(Succeed())
+		After(time.Minute)
+		f.Expect(f.Record()).To(BeEmpty())
 	})
 }
 
 func TestStartWaitsForAnUnreachableServer(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		var log logged
-		c := f.candidate("a", election.WithLogger(log.logger()))
-		c.link.Cut()
-		c.start()
-		after(time.Minute)
+	Run(t, func(f *Fleet) {
+		var log Log
+		c := f.Candidate("a", election.WithLogger(log.Logger()))
+		c.Link.Cut()
+		c.Begin()
+		After(time.Minute)
 		f.Expect(c.State()).To(Equal(election.CandidateState))
 		f.Expect(c.Status().LastError).NotTo(BeEmpty())
-		f.Expect(log.count("Bucket cannot be reached, waiting for it")).To(Equal(1))
-		c.link.Heal()
-		after(5*time.Second + interval)
+		f.Expect(log.Count("Bucket cannot be reached, waiting for it")).To(Equal(1))
+		c.Link.Heal()
+		After(5*time.Second + Interval)
 		f.Expect(c.IsLeader()).To(BeTrue())
 		f.Expect(c.Status().LastError).To(BeEmpty())
 	})
 }
 
 func TestStartReturnsNilWhenItsContextEndsAndMayBeCalledAgain(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		c := f.candidate("a")
+	Run(t, func(f *Fleet) {
+		c := f.Candidate("a")
 		for range 3 {
 			ctx, cancel := context.WithCancel(context.Background())
-			c.startWith(ctx)
-			after(interval)
+			c.BeginWith(ctx)
+			After(Interval)
 			f.Expect(c.IsLeader()).To(BeTrue())
 			f.Expect(c.Start(ctx)).To(MatchError(election.ErrAlreadyRunning))
 			cancel()
-			f.Expect(<-c.result).To(Succeed())
+			f.Expect(<-c.Result).To(Succeed())
 			f.Expect(c.IsLeader()).To(BeFalse())
 			f.Expect(c.State()).To(Equal(election.UnknownState))
 		}
@@ -139,41 +140,41 @@ func TestStartReturnsNilWhenItsContextEndsAndMayBeCalledAgain(t *testing.T) {
 }
 
 func TestStopIsFinal(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		before := f.candidate("before")
-		before.shutdown()
-		before.shutdown()
+	Run(t, func(f *Fleet) {
+		before := f.Candidate("before")
+		before.End()
+		before.End()
 		f.Expect(before.Start(context.Background())).To(MatchError(election.ErrStopped))
-		f.Expect(f.record()).To(BeEmpty())
+		f.Expect(f.Record()).To(BeEmpty())
 
-		c := f.leading("a")
-		c.shutdown()
-		f.Expect(<-c.result).To(Succeed())
-		c.shutdown()
+		c := f.Leading("a")
+		c.End()
+		f.Expect(<-c.Result).To(Succeed())
+		c.End()
 		f.Expect(c.Start(context.Background())).To(MatchError(election.ErrStopped))
 	})
 }
 
 func TestStopReturnsAtOnceWhileACallbackHangs(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		hang, unblock := f.Hanging()
-		a := f.leading("a", election.OnWon(hang))
+		a := f.Leading("a", election.OnWon(hang))
 		began := time.Now()
 		a.Stop()
 		f.Expect(time.Since(began)).To(BeZero())
 		f.Expect(a.IsLeader()).To(BeFalse())
-		after(time.Second)
-		f.Expect(a.result).NotTo(Receive(), "Start waits for the callback")
+		After(time.Second)
+		f.Expect(a.Result).NotTo(Receive(), "Start waits for the callback")
 		unblock()
-		f.Expect(<-a.result).To(Succeed())
-		f.Expect(f.record()).To(ContainSubstring(`"released"`))
+		f.Expect(<-a.Result).To(Succeed())
+		f.Expect(f.Record()).To(ContainSubstring(`"released"`))
 	})
 }
 
 func TestShutdownWaitsForTheRunOrForItsContext(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		hang, unblock := f.Hanging()
-		a := f.leading("a", election.OnWon(hang))
+		a := f.Leading("a", election.OnWon(hang))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		began := time.Now()
@@ -182,18 +183,18 @@ func TestShutdownWaitsForTheRunOrForItsContext(t *testing.T) {
 		time.AfterFunc(2*time.Second, unblock)
 		f.Expect(a.Shutdown(context.Background())).To(Succeed())
 		f.Expect(time.Since(began)).To(Equal(3 * time.Second))
-		f.Expect(f.record()).To(ContainSubstring(`"released"`), "the key is released before Shutdown returns")
+		f.Expect(f.Record()).To(ContainSubstring(`"released"`), "the key is released before Shutdown returns")
 		f.Expect(a.Shutdown(ctx)).To(Succeed(), "nothing runs any more")
 	})
 }
 
 func TestStartWithAnEndedContextWritesNothing(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		c := f.candidate("a")
+		c := f.Candidate("a")
 		f.Expect(c.Start(ctx)).To(Succeed())
-		f.Expect(f.record()).To(BeEmpty())
+		f.Expect(f.Record()).To(BeEmpty())
 	})
 }
 
@@ -207,7 +208,7 @@ func TestTermSurvivesAServerRestart(t *testing.T) {
 	nc := s.Connect(t, nats.ReconnectBufSize(-1))
 	bucket := s.Bucket(t, nc, 2*time.Second, natstest.WithMarkers)
 	lost := make(chan struct{}, 1)
-	e, err := election.NewElection("a", key, bucket, election.WithSplay(0), election.WithStandDown(0), election.OnLost(func() { lost <- struct{}{} }))
+	e, err := election.NewElection("a", Key, bucket, election.WithSplay(0), election.WithStandDown(0), election.OnLost(func() { lost <- struct{}{} }))
 	g.Expect(err).NotTo(HaveOccurred())
 	done := make(chan error, 1)
 	go func() { done <- e.Start(context.Background()) }()
@@ -221,20 +222,20 @@ func TestTermSurvivesAServerRestart(t *testing.T) {
 	e.Stop()
 	g.Expect(<-done).To(Succeed())
 	g.Expect(lost).To(Receive())
-	entry, err := bucket.Get(context.Background(), key)
+	entry, err := bucket.Get(context.Background(), Key)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(entry.Value())).To(ContainSubstring(`"released"`))
 }
 
 func TestStartReturnsThoughTheServerWasNeverReached(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		a := f.candidate("a")
-		a.link.Cut()
+	Run(t, func(f *Fleet) {
+		a := f.Candidate("a")
+		a.Link.Cut()
 		ctx, cancel := context.WithCancel(context.Background())
-		a.startWith(ctx)
-		after(time.Second)
+		a.BeginWith(ctx)
+		After(time.Second)
 		cancel()
-		f.Expect(<-a.result).To(Succeed())
+		f.Expect(<-a.Result).To(Succeed())
 		f.Expect(a.State()).To(Equal(election.UnknownState))
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
+	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -45,13 +46,13 @@ func TestNewElectionNamesEveryProblem(t *testing.T) {
 func TestNamespaceOfMetricsIsValidated(t *testing.T) {
 	g := NewWithT(t)
 	for _, bad := range []string{" ", "9a", "cho ria", "cho-ria", "a:b", "ä", "a.b", "a\n"} {
-		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry()), election.WithMetricsNamespace(bad), election.WithChoriaMetrics(bad))
+		_, err := election.NewElection("name", Key, unopened{}, election.WithRegisterer(prometheus.NewRegistry()), election.WithMetricsNamespace(bad), election.WithChoriaMetrics(bad))
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), "%q", bad)
 		g.Expect(err.Error()).To(ContainSubstring("WithMetricsNamespace: %q", bad))
 		g.Expect(err.Error()).To(ContainSubstring("WithChoriaMetrics: %q", bad))
 	}
 	for _, good := range []string{"", "shop", "choria_asyncjobs", "_a9", "A"} {
-		_, err := election.NewElection("name", key, unopened{}, election.WithRegisterer(prometheus.NewRegistry()), election.WithMetricsNamespace(good))
+		_, err := election.NewElection("name", Key, unopened{}, election.WithRegisterer(prometheus.NewRegistry()), election.WithMetricsNamespace(good))
 		g.Expect(err).NotTo(HaveOccurred(), "%q", good)
 	}
 }
@@ -69,7 +70,7 @@ func TestOptionsForMetricsAreValidated(t *testing.T) {
 		`WithMetricsIdentity("")`:       {election.WithMetricsIdentity("")},
 		`WithMetricsIdentity("a\x00b")`: {election.WithMetricsIdentity("a\x00b")},
 	} {
-		_, err := election.NewElection("name", key, unopened{}, opts...)
+		_, err := election.NewElection("name", Key, unopened{}, opts...)
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), says)
 		g.Expect(err).To(MatchError(ContainSubstring(says)))
 	}
@@ -77,7 +78,7 @@ func TestOptionsForMetricsAreValidated(t *testing.T) {
 
 func TestNamesAndKeysAreValidated(t *testing.T) {
 	g := NewWithT(t)
-	bucket := &faulty{}
+	bucket := &Faulty{}
 	for _, bad := range []string{"", " ", "a b", "a.*", ">", ".a", "a.", "a..b", "ä", "a\n", "a:b", strings.Repeat("a", 256)} {
 		_, err := election.NewElection("name", bad, bucket)
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), "key %q", bad)
@@ -87,11 +88,11 @@ func TestNamesAndKeysAreValidated(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred(), "key %q", good)
 	}
 	for _, bad := range []string{"", " a", "a ", "a\x00", "a\nb", "\xff", strings.Repeat("a", 256)} {
-		_, err := election.NewElection(bad, key, bucket)
+		_, err := election.NewElection(bad, Key, bucket)
 		g.Expect(err).To(MatchError(election.ErrInvalidOption), "name %q", bad)
 	}
 	for _, good := range []string{"host.example.net", "Jürgen's host", `{"name":1}`, strings.Repeat("a", 255)} {
-		_, err := election.NewElection(good, key, bucket)
+		_, err := election.NewElection(good, Key, bucket)
 		g.Expect(err).NotTo(HaveOccurred(), "name %q", good)
 	}
 }
@@ -99,19 +100,19 @@ func TestNamesAndKeysAreValidated(t *testing.T) {
 func TestStartRefusesAnOptionThatDoesNotFitTheTTL(t *testing.T) {
 	natstest.SkipIfShort(t)
 	for name, bad := range map[string]election.Option{
-		"no room to try again":      election.WithCampaignInterval(lease - 50*time.Millisecond),
-		"longer than the lease":     election.WithCampaignInterval(ttl),
+		"no room to try again":      election.WithCampaignInterval(Lease - 50*time.Millisecond),
+		"longer than the lease":     election.WithCampaignInterval(TTL),
 		"far too long":              election.WithCampaignInterval(math.MaxInt64),
-		"a margin of half the TTL":  election.WithLeaseMargin(ttl / 2),
+		"a margin of half the TTL":  election.WithLeaseMargin(TTL / 2),
 		"a margin beyond the TTL":   election.WithLeaseMargin(math.MaxInt64),
-		"a margin too near the end": election.WithLeaseMargin(ttl/4 - 50*time.Millisecond),
+		"a margin too near the end": election.WithLeaseMargin(TTL/4 - 50*time.Millisecond),
 	} {
 		t.Run(name, func(t *testing.T) {
-			onVirtualTime(t, func(f *fleet) {
-				c := f.candidate("a", bad)
+			Run(t, func(f *Fleet) {
+				c := f.Candidate("a", bad)
 				writes := 0
-				c.link.OnRequest(func(m faultproxy.Message) {
-					if toKey(m) {
+				c.Link.OnRequest(func(m faultproxy.Message) {
+					if ToKey(m) {
 						writes++
 					}
 				})
@@ -125,36 +126,36 @@ func TestStartRefusesAnOptionThatDoesNotFitTheTTL(t *testing.T) {
 }
 
 func TestIntervalThatLeavesRoomForARetryIsAccepted(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		c := f.candidate("a", election.WithCampaignInterval(lease-100*time.Millisecond)).start()
-		after(5 * ttl)
-		f.Expect(c.seen()).To(HaveLen(1))
+	Run(t, func(f *Fleet) {
+		c := f.Candidate("a", election.WithCampaignInterval(Lease-100*time.Millisecond)).Begin()
+		After(5 * TTL)
+		f.Expect(c.Seen()).To(HaveLen(1))
 	})
 }
 
 func TestDebugFunctionReceivesTheLog(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
-		var log logged
+	Run(t, func(f *Fleet) {
+		var log Log
 		var lines []string
-		c := f.candidate("a", election.WithLogger(log.logger()), election.WithDebug(func(format string, a ...any) {
+		c := f.Candidate("a", election.WithLogger(log.Logger()), election.WithDebug(func(format string, a ...any) {
 			lines = append(lines, strings.ReplaceAll(format, "%s", a[0].(string)))
-		})).start()
-		after(interval)
-		c.shutdown()
+		})).Begin()
+		After(Interval)
+		c.End()
 		f.Expect(lines).To(ContainElement("State changed election=scheduler name=a state=leader reason=stood-down term=1"))
-		f.Expect(log.count(`msg="State changed" election=scheduler name=a state=leader reason=stood-down term=1`)).To(Equal(1))
+		f.Expect(log.Count(`msg="State changed" election=scheduler name=a state=leader reason=stood-down term=1`)).To(Equal(1))
 	})
 }
 
 func TestNilPointerInAnInterfaceCountsAsNil(t *testing.T) {
 	g := NewWithT(t)
-	var bucket *faulty
-	_, err := election.NewElection("a", key, bucket)
+	var bucket *Faulty
+	_, err := election.NewElection("a", Key, bucket)
 	g.Expect(err).To(MatchError(ContainSubstring("bucket is nil")))
 
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		var r *prometheus.Registry
-		a := f.leading("a", election.WithRegisterer(r))
+		a := f.Leading("a", election.WithRegisterer(r))
 		f.Expect(a.IsLeader()).To(BeTrue())
 	})
 }
@@ -162,12 +163,12 @@ func TestNilPointerInAnInterfaceCountsAsNil(t *testing.T) {
 func TestPlainNameThatReadsAsARecordIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	name := `{"name":"x","instance":"y","attempt":"z","released":"2000-01-01T00:00:00Z"}`
-	_, err := election.NewElection(name, key, &faulty{}, election.WithPlainValue())
+	_, err := election.NewElection(name, Key, &Faulty{}, election.WithPlainValue())
 	g.Expect(err).To(MatchError(election.ErrInvalidOption))
 }
 
 func TestHandoverOptionsAreValidated(t *testing.T) {
-	onVirtualTime(t, func(f *fleet) {
+	Run(t, func(f *Fleet) {
 		for _, c := range []struct {
 			says string
 			opts []election.Option
@@ -181,7 +182,7 @@ func TestHandoverOptionsAreValidated(t *testing.T) {
 			{"WithHealthThreshold(1001)", []election.Option{election.WithHealthThreshold(1001)}},
 			{"WithHealthCheck was given nil", []election.Option{election.WithHealthCheck(nil)}},
 		} {
-			_, err := election.NewElection("a", key, f.Bucket, c.opts...)
+			_, err := election.NewElection("a", Key, f.Bucket, c.opts...)
 			f.Expect(err).To(MatchError(election.ErrInvalidOption), c.says)
 			f.Expect(err).To(MatchError(ContainSubstring(c.says)))
 		}

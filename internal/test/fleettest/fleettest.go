@@ -4,6 +4,10 @@ package fleettest
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,9 +27,21 @@ import (
 const (
 	TTL      = 10 * time.Second
 	Interval = 7500 * time.Millisecond // of campaigns, and the stand-down
+	Margin   = time.Second
+	Lease    = TTL - Margin
 	Key      = "scheduler"
 	Instant  = time.Nanosecond // until everybody has done all that can be done now
+
+	ReadyTimeout  = 100 * time.Millisecond // how long a candidate waits at its start for a source of notifications
+	CheckInterval = Interval / 4           // from one health check to the next
+
+	// Spread is the time within which candidates that are notified answer a release, ExpirySpread any other vacancy.
+	Spread       = 50 * time.Millisecond
+	ExpirySpread = TTL/16 + 5*time.Millisecond
 )
+
+// ToKey matches writes of the key of a fleet.
+var ToKey = natstest.ToKey(Key)
 
 // Fleet is a server on virtual time, whose candidates have a link to it each.
 type Fleet struct {
@@ -114,44 +130,6 @@ func (f *Fleet) Stream() jetstream.StreamState {
 	return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State
 }
 
-// Candidate is a candidate with a link of its own.
-type Candidate struct {
-	*election.Election
-	Link  *faultproxy.Link
-	fleet *Fleet
-}
-
-// Candidate returns a candidate that does not know its connection, and does not campaign yet. There is no splay unless an option sets
-// one.
-func (f *Fleet) Candidate(name string, opts ...election.Option) *Candidate {
-	f.Helper()
-	l := f.Server.Link(f.T)
-	return f.CandidateOn(name, l, f.Bare(natstest.Connect(f.T, l)), opts...)
-}
-
-// Connected returns a candidate that knows its connection.
-func (f *Fleet) Connected(name string, opts ...election.Option) *Candidate {
-	f.Helper()
-	l := f.Server.Link(f.T)
-	return f.CandidateOn(name, l, f.Open(natstest.Connect(f.T, l)), opts...)
-}
-
-// CandidateOn returns a candidate in the given bucket, which was opened over the link.
-func (f *Fleet) CandidateOn(name string, l *faultproxy.Link, bucket jetstream.KeyValue, opts ...election.Option) *Candidate {
-	f.Helper()
-	e, err := election.NewElection(name, Key, bucket, append([]election.Option{election.WithSplay(0)}, opts...)...)
-	f.Expect(err).NotTo(gomega.HaveOccurred())
-	return &Candidate{e, l, f}
-}
-
-// Begin starts the candidate, which campaigns until the test ends.
-func (c *Candidate) Begin() *Candidate {
-	go func() { _ = c.Start(context.Background()) }()
-	c.fleet.Cleanup(func() { _ = c.Shutdown(context.Background()) })
-	synctest.Wait()
-	return c
-}
-
 // Hanging returns a callback that does not return until it is released, or until the test ends: candidates wait for their callbacks.
 func (f *Fleet) Hanging() (callback, release func()) {
 	released, ended := make(chan struct{}), f.T.Context().Done()
@@ -167,4 +145,30 @@ func (f *Fleet) Hanging() (callback, release func()) {
 func After(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// UnlessShort returns how often a test repeats something: n times, or with -short a few times.
+func UnlessShort(n, few int) int {
+	if testing.Short() {
+		return few
+	}
+	return n
+}
+
+// Get sends a handler one request.
+func Get(h http.Handler, method, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w
+}
+
+// Disk is what a health check looks at: the check fails while the disk is full.
+type Disk struct{ Full atomic.Bool }
+
+// Check is the health check.
+func (d *Disk) Check(context.Context) error {
+	if d.Full.Load() {
+		return errors.New("disk full")
+	}
+	return nil
 }

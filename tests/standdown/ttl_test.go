@@ -1,0 +1,90 @@
+package standdown_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	. "github.com/natscampaign/election/internal/test/fleettest"
+	"github.com/natscampaign/election/internal/test/natstest"
+)
+
+// changeTTL changes the TTL of the bucket as an operator does, with other tools than those of this module.
+func changeTTL(f *Fleet, to time.Duration) {
+	f.Helper()
+	js, err := jetstream.New(f.Server.Connect(f.T))
+	f.Expect(err).NotTo(HaveOccurred())
+	s, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
+	f.Expect(err).NotTo(HaveOccurred())
+	cfg := s.CachedInfo().Config
+	cfg.MaxAge, cfg.Duplicates = to, min(cfg.Duplicates, to)
+	_, err = js.UpdateStream(context.Background(), cfg)
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestWinnerWaitsForALeaseThatBeganUnderALongerTTL(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for name, since := range map[string]time.Duration{"just renewed": time.Millisecond, "renewed some time ago": 4 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
+				a := candidate("a").Begin()
+				After(Interval)
+				b := candidate("b").Begin()
+				After(Interval + since)
+				a.Link.Cut()
+				changeTTL(f, 2*time.Second)
+				f.ExpectOneLeader(2*TTL, a, b)
+				f.Expect(b.IsLeader()).To(BeTrue())
+				f.Expect(b.Status().TTL).To(Equal(2 * time.Second))
+			})
+		})
+	}
+}
+
+// The lease of a goes on although another candidate has led since, for a moment, and has released the key.
+func TestLeaseThatBeganUnderALongerTTLIsRememberedAcrossATerm(t *testing.T) {
+	natstest.SkipIfShort(t)
+	Run(t, func(f *Fleet) {
+		a := f.Connected("a").Begin()
+		After(Interval)
+		b := f.Connected("b").Begin()
+		After(Interval + time.Millisecond)
+		a.Link.Cut()
+		changeTTL(f, 2*time.Second)
+		hasty := f.StrangerRelease()
+		After(3 * time.Second) // the key has expired
+		held := hasty
+		held.Released, held.Secret, held.Successors = time.Time{}, [16]byte{}, nil
+		f.Write(string(held.Encode())) // by somebody that knows nothing of the longer TTL
+		After(time.Second)
+		f.Replace(hasty)
+		f.ExpectOneLeader(TTL, a, b)
+	}, Republished)
+}
+
+// pretendExpiry stores what looks like the server's marker of an expiry.
+func pretendExpiry(f *Fleet) {
+	f.Helper()
+	m := nats.NewMsg("$KV." + natstest.BucketName + "." + Key)
+	m.Header.Set("Nats-Marker-Reason", "MaxAge")
+	_, err := f.Server.Connect(f.T).RequestMsg(m, time.Second)
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestExpiryThatCannotBeOneIsNoReasonToLeadEarly(t *testing.T) {
+	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
+		a := candidate("a").Begin()
+		After(Interval)
+		b := candidate("b").Begin()
+		After(2*Interval + time.Millisecond)
+		a.Link.Cut()
+		pretendExpiry(f)
+		f.ExpectOneLeader(TTL, a, b)
+		After(TTL)
+		f.Expect(b.IsLeader()).To(BeTrue())
+	})
+}
