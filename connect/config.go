@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/naming"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
@@ -121,7 +121,7 @@ func (c Config) Options() []election.Option {
 	add(c.Preemption, election.WithPreemption)
 	add(c.Relinquish != "", func() election.Option { return election.WithRelinquish(c.Relinquish) })
 	// A name with a process id would make new series of metrics at each start.
-	add(c.Name != naming.Host() && c.Name == naming.Candidate(), func() election.Option { return election.WithMetricsIdentity(naming.Host()) })
+	add(c.Name != dial.Host() && c.Name == dial.DefaultName(), func() election.Option { return election.WithMetricsIdentity(dial.Host()) })
 	add(c.Logger != nil, func() election.Option { return election.WithLogger(c.Logger) })
 	return opts
 }
@@ -150,7 +150,7 @@ func (c Config) MarshalText() ([]byte, error) { return fmt.Append(nil, c), nil }
 
 // shownURLs returns a list of servers without secrets.
 func shownURLs(list string) string {
-	urls := natsconn.SplitURLs(list)
+	urls := dial.SplitURLs(list)
 	for i, u := range urls {
 		urls[i] = natsconn.WithoutSecrets(u)
 	}
@@ -160,7 +160,7 @@ func shownURLs(list string) string {
 // filled returns c with the defaults of the fields that are not set.
 func (c Config) filled() Config {
 	if c.Name == "" {
-		c.Name = naming.Candidate() // validate refuses an empty name
+		c.Name = dial.DefaultName() // validate refuses an empty name
 	}
 	c.Bucket, c.TTL = cmp.Or(c.Bucket, defaultBucket), cmp.Or(c.TTL, timing.DefaultTTL)
 	return c
@@ -175,8 +175,8 @@ func (c Config) bucketConfig() kv.Config {
 func (c Config) validate() error {
 	_, err := settings.Of(c.Options(), c.Name, cmp.Or(c.Key, "any"), futureBucket{})
 	problems := []error{err, c.bucketConfig().Validate()}
-	for _, u := range natsconn.SplitURLs(c.URL) {
-		if err := natsconn.CheckURL(u); err != nil {
+	for _, u := range dial.SplitURLs(c.URL) {
+		if err := dial.CheckURL(u); err != nil {
 			problems = append(problems, validate.Errorf("%w", err))
 		}
 	}
@@ -184,7 +184,7 @@ func (c Config) validate() error {
 		problems = append(problems, validate.Errorf("%q is not an inbox prefix: give the beginning of a subject, such as _INBOX_web", c.InboxPrefix))
 	}
 	for _, f := range c.files() {
-		if *f.path != "" && !natsconn.IsFile(*f.path) {
+		if *f.path != "" && !dial.IsFile(*f.path) {
 			problems = append(problems, validate.Errorf("%s: there is no file %s: correct the path, or leave it out", f.name, *f.path))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -96,7 +97,7 @@ type connector struct {
 
 	warned   map[string]bool       // the codes of findings, and the settings of the bucket, that were logged
 	refusal  atomic.Pointer[error] // of the last attempt to connect
-	refusals natsconn.Refusals     // of the credentials
+	refusals dial.Refusals         // of the credentials
 	refused  atomic.Bool           // the credentials were refused since the connection was made last
 }
 
@@ -110,10 +111,10 @@ func (c *connector) dial(extra []nats.Option) error {
 	var inContext natscontext.Settings
 	if c.Context == "" {
 		c.nc, err = nats.Connect("", opts...)
-	} else if err = natsconn.CheckContext(c.Context); err != nil {
+	} else if err = dial.CheckContext(c.Context); err != nil {
 		return err
 	} else {
-		c.nc, inContext, err = natscontext.Connect(natsconn.ContextFile(c.Context), opts...)
+		c.nc, inContext, err = natscontext.Connect(dial.ContextFile(c.Context), opts...)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot connect to %s: %w", c.servers(), err)
@@ -134,7 +135,7 @@ func (c *connector) dial(extra []nats.Option) error {
 
 // natsOptions returns the options of the connection that the caller may override.
 func (c *connector) natsOptions() ([]nats.Option, error) {
-	login, err := natsconn.Login(c.User, c.Password, c.Creds, c.NKey)
+	login, err := dial.Login(c.User, c.Password, c.Creds, c.NKey)
 	if err != nil {
 		return nil, validate.Errorf("NKey %s: %w: name a file with a user's seed", c.NKey, err)
 	}
@@ -157,18 +158,18 @@ func (c *connector) natsOptions() ([]nats.Option, error) {
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			switch {
-			case !natsconn.IsRefusal(err):
+			case !dial.IsRefusal(err):
 				c.log.Warn("Asynchronous NATS error", "error", err)
 			case !c.refused.Swap(true): // once, and not for each attempt to connect
 				c.log.Warn("The server refuses the credentials, trying again until it takes them", "error", err)
 			}
 		}),
-		natsconn.Servers(c.URL),
+		dial.Servers(c.URL),
 	}
 	if c.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
-	return slices.Concat(opts, login, natsconn.TLS(c.TLSCert, c.TLSKey, c.TLSCA, c.TLSFirst)), nil
+	return slices.Concat(opts, login, dial.TLS(c.TLSCert, c.TLSKey, c.TLSCA, c.TLSFirst)), nil
 }
 
 // servers names the servers that are tried, without secrets, for messages.

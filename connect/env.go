@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natscampaign/election/internal/naming"
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -39,7 +39,7 @@ func FromEnv(prefix string) (Config, error) {
 		}
 	}
 	if c.Name == "" && os.Getenv("HOSTNAME") != "" {
-		c.Name = naming.Candidate()
+		c.Name = dial.DefaultName()
 	}
 	problems = append(problems, c.validatePairs("NATS_CERT", "NATS_KEY", "NATS_PASSWORD", "NATS_USER"))
 	if err := errors.Join(problems...); err != nil {

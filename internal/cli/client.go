@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/natsconn"
 )
 
@@ -56,7 +57,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 			fail(fmt.Errorf("the server ended the connection for good: %w", explainDial(err, "", nc.Opts.TLSHandshakeFirst)))
 		}
 	}))
-	var refusals natsconn.Refusals
+	var refusals dial.Refusals
 	connect := func() (*Client, error) {
 		client, err := c.Connect(slices.Concat(opts, extra, []nats.Option{refusals.Option()})...)
 		if err == nil {
@@ -87,7 +88,7 @@ func (c *ConnectionFlags) ConnectWithRetry(name string, fail context.CancelCause
 // ConnectForever connects as ConnectWithRetry does, and never gives up: neither an unreachable server nor one that refuses the credentials
 // ends the connection; why there is none is logged. It returns an error only if the flags are wrong, see Check.
 func (c *ConnectionFlags) ConnectForever(name string, log *slog.Logger) (*Client, error) {
-	d, refusals := &dialing{log: log}, &natsconn.Refusals{}
+	d, refusals := &dialing{log: log}, &dial.Refusals{}
 	client, err := c.Connect(append(lasting(name, d), refusals.Option())...)
 	if err == nil {
 		go watchRefusals(client.Conn, refusals, reconnectWait, func(err error) { d.failed(err, serverURLs(client.Conn), false) }) // a refusal
@@ -109,7 +110,7 @@ func lasting(name string, d *dialing) []nats.Option {
 
 // watchRefusals calls refused, again and again, while the server refuses the credentials of a connection that was never made. It returns when the
 // connection is made or closed. The client reports such a refusal to no handler.
-func watchRefusals(nc *nats.Conn, refusals *natsconn.Refusals, interval time.Duration, refused func(error)) {
+func watchRefusals(nc *nats.Conn, refusals *dial.Refusals, interval time.Duration, refused func(error)) {
 	for !refusals.Connected() && !nc.IsClosed() {
 		if err := refusals.Final(nc); err != nil {
 			refused(err)

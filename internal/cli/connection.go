@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
 
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/natsconn"
 )
 
@@ -129,7 +130,7 @@ var errProbe = errors.New("options are complete")
 // plan selects the function that dials, and validates the server URLs without dialling. It also returns the URLs without
 // credentials, for messages.
 func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
-	dial, err := c.dialer()
+	connect, err := c.dialer()
 	if err != nil {
 		return nil, "", err
 	}
@@ -138,35 +139,35 @@ func (c *ConnectionFlags) plan(opts []nats.Option) (dialFunc, string, error) {
 		urls = slices.Clone(o.Servers)
 		return errProbe
 	}
-	if _, _, err := dial(append(slices.Clip(opts), probe)...); !errors.Is(err, errProbe) {
+	if _, _, err := connect(append(slices.Clip(opts), probe)...); !errors.Is(err, errProbe) {
 		return nil, "", c.explain(err)
 	}
 	if len(urls) == 0 {
 		urls = []string{nats.DefaultURL}
 	}
 	for i, u := range urls {
-		if err := natsconn.CheckURL(u); err != nil {
+		if err := dial.CheckURL(u); err != nil {
 			return nil, "", err
 		}
 		urls[i] = natsconn.WithoutSecrets(u)
 	}
-	return dial, strings.Join(urls, ", "), nil
+	return connect, strings.Join(urls, ", "), nil
 }
 
 // dialer returns the function that dials: with the context that is named, or else that is selected, or without one.
 func (c *ConnectionFlags) dialer() (dialFunc, error) {
 	name := c.Context
 	if name == "" && !c.NoContext {
-		name = natsconn.SelectedContext()
+		name = dial.SelectedContext()
 	}
 	if name == "" {
 		return dialPlain, nil
 	}
-	err := natsconn.CheckContext(name)
+	err := dial.CheckContext(name)
 	if err != nil && c.Context == "" && c.NamesServer() { // a selected context that is broken, and that nobody asked for
 		return dialPlain, nil
 	}
-	return dialContext(natsconn.ContextFile(name)), c.explain(err)
+	return dialContext(dial.ContextFile(name)), c.explain(err)
 }
 
 // explain adds where the context comes from to an error about it, and what else can be done about one that is selected.
@@ -176,7 +177,7 @@ func (c *ConnectionFlags) explain(err error) error {
 		return nil
 	case c.Context != "":
 		return fmt.Errorf("--context or NATS_CONTEXT: %w", err)
-	case !c.NoContext && natsconn.SelectedContext() != "":
+	case !c.NoContext && dial.SelectedContext() != "":
 		return fmt.Errorf("the selected context cannot be used: %w; give --no-context to leave it alone, name another with --context, or select another with 'nats context select'", err)
 	}
 	return err
@@ -187,12 +188,12 @@ func (c *ConnectionFlags) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	opts := []nats.Option{nats.Timeout(c.Timeout), natsconn.Servers(c.Server)}
+	opts := []nats.Option{nats.Timeout(c.Timeout), dial.Servers(c.Server)}
 	auth, err := c.credentials()
 	if err != nil {
 		return nil, err
 	}
-	opts = append(append(opts, auth...), natsconn.TLS(c.tlsCert, c.tlsKey, c.TLSCA, c.tlsFirst)...)
+	opts = append(append(opts, auth...), dial.TLS(c.tlsCert, c.tlsKey, c.TLSCA, c.tlsFirst)...)
 	if c.inboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(c.inboxPrefix))
 	}
@@ -205,7 +206,7 @@ func (c *ConnectionFlags) check() error {
 	for _, f := range []struct{ flag, path string }{
 		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey}, {"--tlsca", c.TLSCA},
 	} {
-		if f.path != "" && !natsconn.IsFile(f.path) {
+		if f.path != "" && !dial.IsFile(f.path) {
 			problems = append(problems, fmt.Errorf("%s %s: there is no such file", f.flag, f.path))
 		}
 	}
@@ -227,11 +228,11 @@ func (c *ConnectionFlags) check() error {
 	if c.connectTimeoutSet && c.connectTimeout <= 0 {
 		problems = append(problems, fmt.Errorf("--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout))
 	}
-	if c.Server != "" && len(natsconn.SplitURLs(c.Server)) == 0 {
+	if c.Server != "" && len(dial.SplitURLs(c.Server)) == 0 {
 		problems = append(problems, fmt.Errorf("--server or NATS_URL: %q names no server: write it as nats://HOST:PORT, or leave it out", c.Server))
 	}
-	for _, s := range natsconn.SplitURLs(c.Server) {
-		if err := natsconn.CheckURL(s); err != nil {
+	for _, s := range dial.SplitURLs(c.Server) {
+		if err := dial.CheckURL(s); err != nil {
 			problems = append(problems, fmt.Errorf("--server or NATS_URL: %w", err))
 		}
 	}
@@ -244,7 +245,7 @@ func (c *ConnectionFlags) credentials() ([]nats.Option, error) {
 	if c.tokenSet || user == "" {
 		user, password = c.token, ""
 	}
-	opts, err := natsconn.Login(user, password, c.creds, c.nkey)
+	opts, err := dial.Login(user, password, c.creds, c.nkey)
 	if err != nil {
 		return nil, fmt.Errorf("--nkey %s: %w", c.nkey, err)
 	}

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -165,7 +166,7 @@ func TestAContextThatCannotBeUsedNamesTheFileAtFault(t *testing.T) {
 		`{"cert":"/no/such.crt","key":"/no/such.key"}`: "/no/such.crt", `{"ca":"/no/such.ca"}`: "/no/such.ca",
 	} {
 		natstest.KeepContext(t, "prod", content, true)
-		path := natsconn.ContextFile("prod")
+		path := dial.ContextFile("prod")
 		g.Expect(path).To(BeAnExistingFile())
 		for _, c := range []ConnectionFlags{{Context: "prod"}, {Context: path}, {}} {
 			c.Timeout = time.Second
@@ -186,7 +187,7 @@ func TestAContextIsSelectedInTheFolderInWhichItIsRead(t *testing.T) {
 	g.Expect(os.MkdirAll(filepath.Join(folder, "context"), 0o700)).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(folder, "context.txt"), []byte("elsewhere"), 0o600)).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(folder, "context", "elsewhere.json"), []byte(`{"url":"nats://elsewhere:1"}`), 0o600)).To(Succeed())
-	selects := natsconn.SelectedContext() == "elsewhere"
+	selects := dial.SelectedContext() == "elsewhere"
 	reads := (&ConnectionFlags{Context: "elsewhere", Timeout: time.Second}).Check() == nil
 	g.Expect(selects).To(Equal(reads))
 }

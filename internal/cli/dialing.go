@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/natsconn"
 )
 
@@ -55,7 +56,7 @@ func (d *dialing) options() []nats.Option {
 		}),
 		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { d.failed(err, serverURLs(nc), nc.Opts.TLSHandshakeFirst) }),
 		nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
-			if natsconn.IsRefusal(err) { // the client reports it by no other handler
+			if dial.IsRefusal(err) { // the client reports it by no other handler
 				d.failed(err, serverURLs(nc), nc.Opts.TLSHandshakeFirst)
 				return
 			}
@@ -124,7 +125,7 @@ func explainDial(err error, servers string, tlsFirst bool) error {
 		fix = "give the file of the authority that signed the server's certificate with --tlsca"
 	case errors.As(err, new(x509.HostnameError)):
 		fix = "name the server with --server as its certificate does"
-	case natsconn.IsRefusal(err):
+	case dial.IsRefusal(err):
 		fix = "correct --user and --password, --token, --creds or --nkey"
 	default:
 		return natsconn.Settings{Server: "--server, NATS_URL or --context", TLSFirst: "--tlsfirst"}.Explain(err, tlsFirst)

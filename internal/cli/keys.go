@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/naming"
+	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -21,10 +21,10 @@ type PlaceholderBucket struct{ jetstream.KeyValue }
 func (PlaceholderBucket) Bucket() string { return "" }
 
 // Host returns the name of this host.
-func Host() string { return cmp.Or(naming.Host(), "unknown") }
+func Host() string { return cmp.Or(dial.Host(), "unknown") }
 
 // DefaultName returns the name of a candidate that is given none.
-func DefaultName() string { return cmp.Or(naming.Candidate(), "unknown-"+strconv.Itoa(os.Getpid())) }
+func DefaultName() string { return cmp.Or(dial.DefaultName(), "unknown-"+strconv.Itoa(os.Getpid())) }
 
 // CheckTTL returns an error for a TTL that is too short or too long for elections.
 func CheckTTL(ttl time.Duration) error {

@@ -17,8 +17,8 @@ type group struct {
 var house = []group{
 	{"Below the library", "internal/, for the library and what is built on it", [][]string{
 		{"internal/natural", "internal/timeutil", "internal/wakeup"},
-		{"internal/collectors", "internal/host", "internal/lease", "internal/naming", "internal/natsconn", "internal/validate", "internal/version"},
-		{"dashboards", "internal/record", "internal/timing"},
+		{"internal/collectors", "internal/host", "internal/lease", "internal/natsconn", "internal/validate", "internal/version"},
+		{"dashboards", "internal/dial", "internal/record", "internal/timing"},
 		{"internal/core", "internal/kv"},
 		{"internal/shell", "internal/witness"},
 		{"internal/settings"},

@@ -1,4 +1,4 @@
-package natsconn
+package dial
 
 import (
 	"errors"

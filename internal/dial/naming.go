@@ -1,5 +1,4 @@
-// Package naming says what a candidate is called that is given no name.
-package naming
+package dial
 
 import (
 	"fmt"
@@ -17,9 +16,9 @@ func Host() string {
 	return fmt.Sprintf("%.200s", name)
 }
 
-// Candidate returns the name of a candidate of this process: two processes of one host need different names, which are what people see and what a
+// DefaultName returns the name of a candidate of this process: two processes of one host need different names, which are what people see and what a
 // transfer names. The pod alone is enough in Kubernetes, and so is the container of process 1.
-func Candidate() string {
+func DefaultName() string {
 	host := Host()
 	if host == "" || os.Getpid() == 1 || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		return host
