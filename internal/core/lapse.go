@@ -111,9 +111,15 @@ func (c *Candidate) hasLapsed(now time.Time, s *record.State) bool {
 }
 
 // outlived reports whether the key is held by a write that should have expired by now, and has not: it was stored to stay for ever, say, or the server is
-// late. It is nobody's lease any more once the winner has stood down for a whole lease.
+// late. It is nobody's lease any more once the winner has stood down for a whole lease. That is longer than the stand-down after an expiry, so a fast clock
+// must not make a candidate come before the expiry.
 func (c *Candidate) outlived(now time.Time) bool {
-	return c.key.occupied && now.Sub(c.key.lastWrite.firstSeen) >= c.bucket.TTL+timing.ExpiryLateness
+	return c.key.occupied && !now.Before(c.expiredBy())
+}
+
+// expiredBy returns when the server has expired the holder's last write, if it ever does.
+func (c *Candidate) expiredBy() time.Time {
+	return c.key.lastWrite.firstSeen.Add(timing.ExpiredAfter(c.bucket.TTL))
 }
 
 // takeoverDue returns when this candidate is to take the key over; the zero time for never. It makes no further try once the key should have

@@ -128,7 +128,7 @@ func (c *Candidate) outlivedAfter(now time.Time, a *acquisition, r *Result) uint
 	if by.revision != r.Last || !r.Named {
 		*by = incident{r.Last, now}
 	}
-	if by.revision > 0 && now.Sub(by.at) >= c.bucket.TTL+timing.ExpiryLateness {
+	if by.revision > 0 && now.Sub(by.at) >= timing.ExpiredAfter(c.bucket.TTL) {
 		return by.revision
 	}
 	return 0

@@ -190,7 +190,11 @@ func (w *waiting) errands(c *Candidate, now time.Time) errands {
 func (w *waiting) nextCampaign(c *Candidate) time.Time {
 	relies := w.failed >= OpeningCampaigns && c.Source() != NoSource
 	if relies && c.key.occupied && !c.isHolder() {
-		return later(w.due, earlier(w.fallback, c.key.lastWrite.firstSeen.Add(c.bucket.TTL+timing.ExpiryLateness+c.turn.afterExpiry)))
+		expired := c.key.lastWrite.firstSeen.Add(c.bucket.TTL + timing.ExpiryLateness)
+		if c.bucket.MarkerTTL > 0 { // an expiry is announced: this is for what never expires, and for an announcement that was missed
+			expired = c.expiredBy()
+		}
+		return later(w.due, earlier(w.fallback, expired.Add(c.turn.afterExpiry)))
 	}
 	return w.due
 }

@@ -98,7 +98,9 @@ func playAll(t *testing.T, n uint64, problem func(*Result) string) (played uint6
 				t.Parallel()
 				for i := next.Add(1) - 1; i < n && !failed.Load(); i = next.Add(1) - 1 {
 					found := problem(play(t, seed+i))
-					done.Add(1)
+					if n := done.Add(1); n%100_000 == 0 {
+						fmt.Printf("sim: %d schedules\n", n)
+					}
 					if found != "" && !failed.Swap(true) {
 						t.Error(found)
 					}
