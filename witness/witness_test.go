@@ -226,7 +226,7 @@ func TestWitnessThatIsKilledCostsTheLeaseAndIsReplaced(t *testing.T) {
 	first := childOf(t, p.PID)
 	g.Expect(syscall.Kill(first, syscall.SIGKILL)).To(Succeed())
 	g.Eventually(func() int { return childOf(t, p.PID) }).WithTimeout(patience).ShouldNot(Or(Equal(first), BeZero()))
-	time.Sleep(200 * time.Millisecond) // for it to become one: until it is, the lease would rule
+	p.Flush(t) // until it knows of the term, the lease would rule
 	g.Consistently(wins, "200ms").ShouldNot(Receive(), "nobody has died")
 	p.Die(t, witnesstest.Kill)
 	takesOver(t, p, wins)

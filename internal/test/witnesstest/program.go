@@ -92,7 +92,7 @@ func (c *Config) run() error {
 		return err
 	}
 	if os.Getenv(nextVariable) != "" {
-		return obey()
+		return obey(w)
 	}
 	nc, err := dial(c.URL)(context.Background())
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Config) run() error {
 	leading.Wait()
 	flush(w)
 	fmt.Println("leads", os.Getpid())
-	return obey()
+	return obey(w)
 }
 
 // flush waits until the witness knows of all terms: those of which it was not told before the death are left to expire.
@@ -157,7 +157,7 @@ func (c *Config) name() string {
 	return c.Name
 }
 
-// beat has the leader write the time, as fast as it can, for as long as it lives.
+// beat has the leader write the time, again and again, for as long as it lives.
 func (c *Config) beat() {
 	if c.Heartbeat == "" {
 		return
@@ -173,7 +173,7 @@ func (c *Config) beat() {
 	}
 	write() // the program may die at once
 	go func() {
-		for ; ; time.Sleep(100 * time.Microsecond) {
+		for ; ; time.Sleep(time.Millisecond) {
 			write()
 		}
 	}()
@@ -195,9 +195,17 @@ const (
 // eaten is the memory that a program uses up.
 var eaten [][]byte
 
-// obey reads how to die, and does.
-func obey() error {
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+// flushed is what the program says once its witness knows of all terms, when it was asked to.
+const flushed = "flushed"
+
+// obey does what it is told, until it is told how to die.
+func obey(w *witness.Witness) error {
+	orders := bufio.NewReader(os.Stdin)
+	line, err := orders.ReadString('\n')
+	for ; line == flushed+"\n"; line, err = orders.ReadString('\n') {
+		flush(w)
+		fmt.Println(flushed)
+	}
 	switch Way(strings.TrimSpace(line)) {
 	case Panic:
 		go func() { panic("told to") }()
@@ -314,6 +322,17 @@ func (p *Program) Await(t testing.TB) {
 		}
 	}
 	p.findWitnesses()
+}
+
+// Flush waits until the witness of the program knows of all terms: one that has replaced another learns of them when it has started.
+func (p *Program) Flush(t testing.TB) {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.tell, flushed); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := p.lines.ReadString('\n'); err != nil || line != flushed+"\n" {
+		t.Fatalf("the program said %q: %v", line, err)
+	}
 }
 
 // findWitnesses notes the children of the program, while it lives.
