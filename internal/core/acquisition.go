@@ -172,7 +172,9 @@ func (a *acquisition) standDown(b *Bucket) time.Duration {
 		// taken to have the longest default.
 		usual = max(usual, min(cmp.Or(a.interval, timing.DefaultInterval(b.TTL)), b.TTL))
 	}
-	usual += max(0, a.longestLease-b.TTL) // the bucket's TTL was longer when that lease began
+	if a.longestLease > b.TTL { // the bucket's TTL was longer when that lease began, and the leader's clock may be slow
+		usual += timing.LapseTime(a.longestLease, b.TTL, a.unslewed) - b.TTL
+	}
 	switch {
 	case a.removed: // the leader may be partitioned, and then considers itself leader until its lease ends
 		return longest

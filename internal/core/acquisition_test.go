@@ -56,6 +56,8 @@ func TestWholeLeaseIsStoodDownForByTheFasterClock(t *testing.T) {
 		"the default margin":           {acquisition{reason: Vacant, removed: true, longestLease: ttl - timing.DefaultMargin(ttl)}, least},
 		"a lease that is not known":    {acquisition{reason: Vacant, removed: true}, least},
 		"what is left of those before": {acquisition{reason: Vacant, mustWait: lapse, longestLease: ttl}, lapse},
+		"expired, of a longer TTL":     {acquisition{reason: Vacant, longestLease: 2 * ttl}, time.Second + timing.LapseTime(2*ttl, ttl, false) - ttl},
+		"expired":                      {acquisition{reason: Vacant, longestLease: ttl}, time.Second},
 	} {
 		if got := c.a.standDown(bucket); got != c.want {
 			t.Errorf("%s: the stand-down is %v, not %v", name, got, c.want)
