@@ -231,7 +231,8 @@ func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, nothingBetween 
 		}
 		ends := now.Add(c.bucket.mostLeft(before.Lease(), false))
 		if nothingBetween {
-			ends = now.Add(c.leftOf(now, k.lastWrite.timedFrom, k.lastWrite.lease))
+			left := c.leftOf(now, k.lastWrite.timedFrom, k.lastWrite.lease)
+			ends = now.Add(left + left/12) // by this clock, which may be slewed ahead from now on, see timing.LapseTime
 		}
 		if ends.After(now) {
 			k.unprovenUntil, k.unprovenLease = later(k.unprovenUntil, ends), max(k.unprovenLease, cmp.Or(before.Lease(), c.bucket.TTL))

@@ -437,7 +437,8 @@ func TestLeaseOfAHolderWhoseRecordWasOverwrittenCountsFromWhatWasSeenLast(t *tes
 		s := stored(time.Now(), 8, record.Record{Name: "x", Instance: "x.1", Attempt: "x.1.1", LeaseMs: 9000, Commitment: record.NewSecret().Commitment()})
 		s.Replaced = 7
 		c.learn(time.Now(), s)
-		g.Expect(c.earlierLeasesLeft(time.Now())).To(Equal(lapse - 2*time.Second))
+		left := lapse - 2*time.Second
+		g.Expect(c.earlierLeasesLeft(time.Now())).To(Equal(left+left/12), "its own clock may be slewed ahead until then")
 	})
 }
 
