@@ -43,7 +43,7 @@ func NewCandidates(n int, cluster *Cluster, folder string, common CandidateConfi
 		}
 		c := &Candidate{Name: candidateName(i), Index: i, Link: l, config: common, leaders: leaders}
 		c.stderr = filepath.Join(folder, c.Name+".err")
-		c.config.Name, c.config.Servers = c.Name, l.URLs()
+		c.config.Name, c.config.Servers = c.Name, l.URLs
 		c.config.History, c.config.Log = filepath.Join(folder, c.Name+".history"), filepath.Join(folder, c.Name+".log")
 		all = append(all, c)
 	}
