@@ -1,15 +1,12 @@
 #!/usr/bin/env bash
 # Has SPIN visit every state of the model of the election protocol, in several configurations, and expects of each mutant of the model a
-# counterexample, which it writes to spec/traces. Then has z3 prove the heart of the takeover of a lapsed lease, for clocks of any speed. Needs spin, gcc
-# and z3. See docs/MODEL.md.
+# counterexample, which it writes to spec/traces. Needs spin and gcc. See docs/MODEL.md.
 #
 #   spec/check.sh          what CI runs
 #   spec/check.sh full     larger searches too, of 6 to 10 GB, and of three-pairs the states that 12 GB hold (MEMLIM)
 set -euo pipefail
 cd "$(dirname "$0")"
-for program in spin z3; do
-	command -v $program >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends $program; }
-done
+command -v spin >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends spin; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -59,44 +56,30 @@ trace() {
 	{ cat "$work/$1/steps"; printf '*** %s\n' "$wrong"; } >"traces/$2$1.txt"
 }
 
-# Mutants. All but three, by which nobody leads for ever, which no invariant excludes (create-blindly, believe-long-leases and
-# leave-what-never-expires), have their like in spec/proof/mutants.go or spec/lapse.smt2:
-#   believe-notifications, take-over-without-lease   takes over whatever is stored
-#   forget-removal           a stand-down after a deletion as after an expiry
-#   clock-beyond-inequality  too short a stand-down for the clock of the server: one tick more of error than the inequality allows
-#   abdicate                 gives up when a renewal is not answered
-#   ignore-lower-revisions   leads on although the history went back
-#   take-over-too-early      takes over at once; too early a takeover for the clocks
-#   take-over-after-a-gap    keeps what it saw when it may have missed something
-#   repeat-numbers           all terms have one number
-#   believe-announcements    times a lease by an announcement: of the next write, which the holder makes
-#   believe-attempts         takes what a stranger can choose for the stamp: it announces the next write but one, and makes it itself
-#   trust-the-source         takes no notification to be lost
-#   freeze-sight             a notification from the future is not replaced by the genuine one that follows
-# and the others by their own names, or longer ones.
+# Mutants: for each promise one that breaks it, so that no assertion is idle. The simulator breaks the library in more ways: internal/test/sim/mutants_test.go.
+#   clock-beyond-inequality   P2: one tick more of error than the inequality allows
+#   forget-removal            P2: a stand-down after a deletion as after an expiry
+#   believe-short-leases      P2: a takeover after the lease that a stranger states
+#   freeze-sight              P2: a forged notification is not replaced by the genuine one that follows
+#   release-early             P3
+#   repeat-numbers            P5
+#   abdicate                  P6
+#   adopt-ghosts              P7
+#   create-blindly            P8
+#   take-over-too-early       P10
+#   ignore-lower-revisions    P11
 mutants() {
-	breaks no-stand-down           "-DNO_STAND_DOWN -DFAULTS=1 -DSLIPS=0"
-	breaks no-deadline             "-DNO_DEADLINE -DFAULTS=1 -DSLIPS=0"
-	breaks believe-notifications   "-DBELIEVE_NOTIFICATIONS -DFAULTS=1 -DSLIPS=0"
-	breaks ignore-lower-revisions  "-DIGNORE_LOWER_REVISIONS -DFAULTS=2 -DSLIPS=0"
-	breaks adopt-ghosts            "-DADOPT_GHOSTS -DFAULTS=1 -DSLIPS=0"
-	breaks release-early           "-DRELEASE_EARLY -DFAULTS=1 -DSLIPS=0"
-	breaks forget-removal          "-DFORGET_REMOVAL -DFAULTS=2 -DSLIPS=0"
-	breaks lead-over-any-release   "-DLEAD_OVER_ANY_RELEASE -DFAULTS=2 -DSLIPS=1"
 	breaks clock-beyond-inequality "-DEARLY=3 -DFAULTS=1 -DSLIPS=1"
+	breaks forget-removal          "-DFORGET_REMOVAL -DFAULTS=2 -DSLIPS=0"
+	breaks believe-short-leases    "-DBELIEVE_SHORT -DFAULTS=1 -DSLIPS=0"
+	breaks freeze-sight            "-DFREEZE_SIGHT -DFAULTS=1 -DSLIPS=0"
+	breaks release-early           "-DRELEASE_EARLY -DFAULTS=1 -DSLIPS=0"
+	breaks repeat-numbers          "-DREPEAT_NUMBERS -DFAULTS=1 -DSLIPS=0"
 	breaks abdicate                "-DABDICATE -DFAULTS=1 -DSLIPS=0"
-	breaks repeat-numbers          "-DREPEAT_NUMBERS -DFAULTS=2 -DSLIPS=0"
+	breaks adopt-ghosts            "-DADOPT_GHOSTS -DFAULTS=1 -DSLIPS=0"
 	breaks create-blindly          "-DCREATE_BLINDLY -DFAULTS=1 -DSLIPS=0 -DLIVENESS -DNO_LATE_WRITES" " " "-a"
 	breaks take-over-too-early     "-DLAPSE=LEASE -DFAULTS=1 -DSLIPS=1"
-	breaks take-over-after-a-gap   "-DKEEP_SIGHT -DFAULTS=1 -DSLIPS=0"
-	breaks take-over-without-lease "-DTAKE_OVER_BARE -DFAULTS=1 -DSLIPS=0"
-	breaks believe-announcements   "-DANNOUNCED=1 -DFAULTS=1 -DSLIPS=0"
-	breaks believe-attempts        "-DANNOUNCED=2 -DBELIEVE_ATTEMPTS -DFAULTS=1 -DSLIPS=0"
-	breaks trust-the-source        "-DTRUST_SOURCE -DFAULTS=1 -DSLIPS=0"
-	breaks freeze-sight            "-DANNOUNCED=2 -DFREEZE_SIGHT -DFAULTS=1 -DSLIPS=0"
-	breaks believe-short-leases    "-DBELIEVE_SHORT -DFAULTS=1 -DSLIPS=0"
-	breaks believe-long-leases     "-DBELIEVE_LONG -DFAULTS=1 -DSLIPS=0 -DLIVENESS -DNO_LATE_WRITES" " " "-a"
-	breaks leave-what-never-expires "-DLEAVE_WHAT_NEVER_EXPIRES -DFAULTS=1 -DSLIPS=0 -DLIVENESS -DNO_LATE_WRITES" " " "-a"
+	breaks ignore-lower-revisions  "-DIGNORE_LOWER_REVISIONS -DFAULTS=2 -DSLIPS=0"
 	return $failed
 }
 
@@ -114,13 +97,4 @@ if [ "${1:-}" = full ]; then
 fi
 wait $! || failed=1
 cat "$work/mutants.txt"
-
-# z3 complains of each question of lapse.smt2 that has another answer than stated there.
-if z3 -T:600 lapse.smt2 >"$work/lapse.txt" && ! grep -qE '^(unknown|timeout)' "$work/lapse.txt"; then
-	echo "lapse.smt2: as expected"
-else
-	echo "lapse.smt2: FAILED"
-	cat "$work/lapse.txt"
-	failed=1
-fi
 exit $failed

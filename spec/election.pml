@@ -130,38 +130,25 @@ int used; byte x, y, sd, exp, b, ok;  /* scratch, 0 between two transitions */
 #define close(v) v = (v > y -> v - 1 : v)
 #define everyRevision(f) f(key.rev); f(seq); f(copy.rev); f(copySeq); f(over); f(top); \
 	x = 0; do :: x < N -> f(c[x].rev); f(c[x].num); f(c[x].highest); f(c[x].seenRev); f(c[x].sight); x++ :: else -> break od
-#ifdef ANNOUNCED
-bit forged[N];              /* the sighting was announced */
-#define unforge(i) forged[i] = 0
-#else
-#define unforge(i) skip
-#endif
-inline forgetSight(i) { c[i].sight = 0; c[i].lapse = 0; c[i].oddSight = 0; unforge(i) }
+inline forgetSight(i) { c[i].sight = 0; c[i].lapse = 0; c[i].oddSight = 0 }
 #define sees(i) (c[i].sight > 0)
-/* A sighting is a revision and a stamp. What has another stamp is forged, or of a history that went back, and no read will show it: it is forgotten. */
-#if defined(BELIEVE_SHORT)
-#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> TTL + SLIPS : (o == STRANGER -> 1 : LAPSE)))
-#elif defined(BELIEVE_LONG)
-#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> 255 : LAPSE))
-#else
-#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> TTL + SLIPS : LAPSE))   /* [Candidate.believed] */
-#endif
-#ifdef FREEZE_SIGHT
+#ifdef FREEZE_SIGHT        /* a write that is yet to come may be announced, and its notification does not replace that */
+#define ANNOUNCED 2
 #define replaces(i,v) (c[i].sight < v)
-#else
-#define replaces(i,v) (c[i].sight != v)
-#endif
-inline see(i, rv, wh) { if :: replaces(i, rv) -> c[i].sight = rv; c[i].lapse = believed(wh); c[i].oddSight = 0; unforge(i) :: else fi }
-#if defined(TRUST_SOURCE)
-#define mayMatter(i) (sees(i))
-#define announced skip
-#elif defined(ANNOUNCED)
 #define mayMatter(i) (c[i].sight == key.rev || c[i].sight > seq)
 #define announced used = used | (2 << seq) | (4 << seq)
 #else
+#define replaces(i,v) (c[i].sight != v)
 #define mayMatter(i) (c[i].sight == key.rev || isCopy && c[i].sight == copy.rev)
 #define announced skip
 #endif
+/* A sighting is a revision and a stamp. What has another stamp is forged, or of a history that went back, and no read will show it: it is forgotten. */
+#ifdef BELIEVE_SHORT
+#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> TTL + SLIPS : (o == STRANGER -> 1 : LAPSE)))
+#else
+#define believed(o) (o == BARE -> TTL + LATE : (o == LONG -> TTL + SLIPS : LAPSE))   /* [Candidate.believed] */
+#endif
+inline see(i, rv, wh) { if :: replaces(i, rv) -> c[i].sight = rv; c[i].lapse = believed(wh); c[i].oddSight = 0 :: else fi }
 inline squeeze() {                                                                /* no number is left out below the highest */
 	x = 0; do :: x < N -> if :: !mayMatter(x) -> forgetSight(x) :: else fi; x++ :: else -> break od;
 	everyRevision(use); announced; y = 1;
@@ -218,12 +205,6 @@ inline standDown(i) {                                                           
 	:: b || (c[i].seen == RELEASE || c[i].seen == RECORD || c[i].seen == LAPSED) && c[i].seenOld != c[i].outdated -> sd = TTL
 	:: else -> sd = (c[i].seen == RELEASE || c[i].seen == LAPSED -> c[i].seenLeft : (c[i].seenLeft > STAND_DOWN -> c[i].seenLeft : STAND_DOWN))
 	fi;
-#ifdef NO_STAND_DOWN
-	sd = 0;
-#endif
-#ifdef LEAD_OVER_ANY_RELEASE
-	if :: c[i].seen == RELEASE -> sd = 0 :: else fi;
-#endif
 #ifdef FORGET_REMOVAL
 	sd = atMost(sd, STAND_DOWN);
 #endif
@@ -279,32 +260,15 @@ inline win(i) {
 	:: else fi;
 	if
 	:: ok && c[i].seen == LAPSED ->
-		assert(key.own != BARE);
 		x = 0; do                                                                    /* P2: nobody leads, but who has renewed since history was changed */
 		:: x < N -> assert(x == i || sd > 0 || c[i].odd || !busy(x) || c[x].excused && !c[x].stale); x++
 		:: else -> break od
 	:: else fi;
 	if :: ok -> store(i, RECORD, sd, 0, c[i].outdated, 0, c[i].odd) :: else fi
 }
-#ifdef TAKE_OVER_BARE
-#define statesLease(r) 1
-#else
-#define statesLease(r) (r.own != BARE)
-#endif
-#if defined(TRUST_SOURCE)
-#define shows(i,r) 1
-#elif defined(BELIEVE_ATTEMPTS)
-#define shows(i,r) (r.rev == c[i].sight && (!forged[i] || r.own >= N))           /* only strangers quote an attempt before it is made: their own */
-#else
-#define shows(i,r) (r.rev == c[i].sight)
-#endif
-#ifdef LEAVE_WHAT_NEVER_EXPIRES
-#define mayOutlive(r) 0
-#else
-#define mayOutlive(r) (r.own == BARE)
-#endif
-#define lapsed(i,r) (c[i].sight > 0 && c[i].lapse == 0 && r.kind == RECORD && r.own != i && shows(i, r) && c[i].highest <= r.rev && \
-	!c[i].removed && r.old == c[i].outdated && (statesLease(r) || mayOutlive(r)))
+#define statesLease(r) (r.own != BARE)                                            /* what does not is OUTLIVED */
+#define lapsed(i,r) (c[i].sight > 0 && c[i].lapse == 0 && r.kind == RECORD && r.own != i && r.rev == c[i].sight && c[i].highest <= r.rev && \
+	!c[i].removed && r.old == c[i].outdated)
 inline takeOver(i, ent) {                                                         /* ent was read, and stands unchanged for long enough */
 	printf("%c reads the key, whose holder's lease has lapsed\n", name(i));
 	c[i].seen = (statesLease(ent) -> LAPSED : OUTLIVED); c[i].seenRev = ent.rev; c[i].seenLeft = ent.left; c[i].seenOwn = 0; c[i].seenNamed = 0; c[i].seenOld = ent.old;
@@ -391,11 +355,7 @@ inline copyRec(to, from) { to.kind = from.kind; to.own = from.own; to.rev = from
 inline blank(ent) { ent.kind = 0; ent.own = 0; ent.rev = 0; ent.age = 0; ent.lease = 0; ent.left = 0; ent.named = 0; ent.old = 0; ent.stays = 0 }
 inline forgetLate() { isLate = 0; lateOdd = 0; over = 0; blank(late) }
 inline forgetCopy() { isCopy = 0; copySeq = 0; blank(copy) }
-#ifdef KEEP_SIGHT
-inline gapped(i) { skip }
-#else
 inline gapped(i) { forgetSight(i) }                                               /* it may have missed something since it saw that [Candidate.forgetTiming] */
-#endif
 inline deceived(i) { if :: c[i].sight != key.rev -> forgetSight(i) :: else -> c[i].oddSight = sees(i) fi }
 inline notified(i) { if :: c[i].link == FINE -> c[i].removed = 1 :: else fi }
 inline remade(i) { forgetSight(i); c[i].outdated = 1; c[i].former = holder(i); c[i].seenOld = (c[i].seen >= RECORD) }
@@ -408,9 +368,7 @@ inline older(i) {
 	if :: key.own == i -> lessOne(key.lease) :: else fi;
 	if :: isLate && late.own == i -> lessOne(late.lease) :: else fi;
 	if :: isCopy && copy.own == i -> lessOne(copy.lease) :: else fi;
-#ifndef NO_DEADLINE
 	if :: c[i].lease == 1 -> printf("the lease of %c ends\n", name(i)); over_(i) :: else -> lessOne(c[i].lease) fi   /* P1 */
-#endif
 }
 inline tick(odd, rate) {                                                          /* candidate odd's clock advances by rate instead of 1 */
 	if :: odd < N -> printf("a tick; %d by the clock of %c\n", rate, name(odd)) :: else -> printf("a tick\n") fi;
@@ -537,15 +495,10 @@ proctype Candidate(byte i) {
 		if :: cutOff(i) -> gapped(i) :: else fi; c[i].link = FINE; printf("%c is fine again\n", name(i)); done }
 	/* whatever it says of whatever revision, written or yet to be written: no read shows its stamp [Candidate.changed] */
 	:: /* Forge */ d_step { faults >= FORGERY && idle(i) && c[i].link == FINE && c[i].next > 0 -> faults = faults - FORGERY; printf("a forged notification reaches %c, who reads the key\n", name(i));
-#ifdef BELIEVE_NOTIFICATIONS
-		c[i].seen = RELEASE; c[i].seenRev = key.rev; c[i].seenNamed = 1
-#else
-		forgetSight(i); c[i].next = 0
-#endif
-		; done }
+		forgetSight(i); c[i].next = 0; done }
 	:: /* ForgeRenewal */ d_step { faults >= FORGERY && idle(i) && c[i].link == FINE && sees(i) -> faults = faults - FORGERY; printf("a forged notification of a renewal reaches %c\n", name(i));
-#ifdef ANNOUNCED
-		c[i].sight = seq + ANNOUNCED; c[i].lapse = LAPSE; forged[i] = 1             /* it announces a write that is yet to come */
+#ifdef FREEZE_SIGHT
+		c[i].sight = seq + ANNOUNCED; c[i].lapse = LAPSE
 #else
 		forgetSight(i)
 #endif

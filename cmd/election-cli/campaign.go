@@ -106,7 +106,7 @@ func (c *campaignCommand) run(ctx context.Context) error {
 		level = slog.LevelDebug
 	}
 	log := terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), level)
-	err := c.campaign(ctx, fail, &events.Handler{Next: log, Events: writer})
+	err := c.campaign(ctx, fail, writer, slog.New(&events.Handler{Next: log, Take: writer.Take}))
 	if err == nil && user.Err() == nil {
 		err = context.Cause(ctx) // fail ended the campaign, not the user
 	}
@@ -137,8 +137,7 @@ func (c *campaignCommand) check() error {
 }
 
 // campaign connects, opens the bucket, and campaigns.
-func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, handler *events.Handler) error {
-	log := slog.New(handler)
+func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCauseFunc, writer *events.Writer, log *slog.Logger) error {
 	w, err := c.hostWitness(log)
 	if err != nil {
 		return err
@@ -180,7 +179,7 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		return cli.AsFlagError(err)
 	}
 	served.Follow(context.WithoutCancel(ctx), client, bucket, e)
-	handler.Events.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
+	writer.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
 	if c.work != nil {
 		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))
 	}

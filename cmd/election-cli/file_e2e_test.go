@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -180,11 +178,9 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 	t.Parallel()
 	g := NewWithT(t)
 	e, _ := clitest.ServerWithBucket(t, 3*time.Second)
-	w, err := processes.OpenLink([]string{strings.TrimPrefix(e.URL(), "nats://")}, 0, rand.New(rand.NewPCG(1, 1)))
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(w.Close)
-	c, path, content := startLeaderFile(t, w.URLs()[0])
-	w.Cut()
+	link, url := linkTo(t, e.URL())
+	c, path, content := startLeaderFile(t, url)
+	link.Cut()
 	for ; !absent(path); time.Sleep(betweenReads) {
 		now := time.Now()
 		if read, err := leaderfile.Read(path); err == nil {
@@ -194,7 +190,7 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 	}
 	g.Expect(time.Now()).To(BeTemporally(">", content.Expiry.Add(-leaderfile.MinMargin-time.Second/10)), "the file is removed shortly before its expiry")
 	g.Expect(c.next(events.Lost).Reason).To(Equal("deadline"))
-	w.Restore()
+	link.Heal()
 	c.interrupt(events.Stopped)
 	g.Expect(c.stderr.String()).To(ContainSubstring("not renewed in time"))
 }

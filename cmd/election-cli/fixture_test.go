@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -48,6 +50,16 @@ func newFixture(t *testing.T, ttl time.Duration) *fixture {
 	t.Helper()
 	skipIfShort(t)
 	return &fixture{clitest.New(t, ttl)}
+}
+
+// linkTo returns a link to the server at a URL, and the URL of the link. The link can be cut.
+func linkTo(t *testing.T, server string) (l *faultproxy.Link, url string) {
+	t.Helper()
+	l = faultproxy.New(nil)
+	t.Cleanup(l.Close)
+	address, err := l.Listen(strings.TrimPrefix(server, "nats://"))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return l, "nats://" + address
 }
 
 // stoppedServer returns a server that is stopped, and the name of its bucket, in which web-1 holds the key jobs.

@@ -16,7 +16,6 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/host"
 )
 
@@ -91,9 +90,8 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 	var shortest, longest time.Duration
 	for i := range *episodes {
 		f := &runFixture{t: t, g: f.g, url: f.url, bucket: f.bucket, folder: t.TempDir(), flags: f.flags}
-		link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
-		f.g.Expect(err).NotTo(HaveOccurred())
-		one, two := f.prepareWithServer(link.URLs()[0], "jobs", "--", self), f.prepare("jobs", "--", self)
+		link, url := linkTo(f.t, f.url)
+		one, two := f.prepareWithServer(url, "jobs", "--", self), f.prepare("jobs", "--", self)
 		one.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("one"))
 		two.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("two"))
 		f.g.Expect(one.cmd.Start()).To(Succeed())
@@ -105,7 +103,7 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 		link.Cut()
 		expiry := f.earliestExpiry(2 * time.Second)
 		f.awaitText("two", "\n")
-		link.Restore()
+		link.Heal()
 		for _, w := range []*invocation{one, two} {
 			w.signal(unix.SIGTERM)
 			f.g.Expect(w.exitCode()).To(BeElementOf(137, 143), w.stderr.String())
@@ -130,11 +128,9 @@ func TestProgramInSignalModeIsNotifiedOfALossBeforeAnotherLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f := newRunFixture(t, 5*time.Second, "--interval", "1s")
-	link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
-	f.g.Expect(err).NotTo(HaveOccurred())
-	defer link.Close()
+	link, url := linkTo(f.t, f.url)
 	script := `trap "echo $0 won >>notified" USR1; trap "echo $0 lost >>notified" USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done`
-	one := f.prepareWithServer(link.URLs()[0], "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
+	one := f.prepareWithServer(url, "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
 	two := f.prepare("--on-lost=signal", "jobs", "--", "bash", "-c", script, "two")
 	f.g.Expect(one.cmd.Start()).To(Succeed())
 	f.awaitText("notified", "one won\n")
@@ -142,7 +138,7 @@ func TestProgramInSignalModeIsNotifiedOfALossBeforeAnotherLeads(t *testing.T) {
 	link.Cut()
 	f.awaitText("notified", "two won\n")
 	f.g.Expect(f.content("notified")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "run and its guardian may both send the signal")
-	link.Restore()
+	link.Heal()
 	for _, w := range []*invocation{two, one} {
 		w.signal(unix.SIGTERM)
 		f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())

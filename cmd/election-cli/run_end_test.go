@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/proctest"
 )
@@ -109,10 +108,8 @@ func TestOrderlyStopEndsWithTheLeaseIfTheLinkIsCut(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f := newRunFixture(t, 3*time.Second)
-	link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
-	f.g.Expect(err).NotTo(HaveOccurred())
-	defer link.Close()
-	one := f.prepareWithServer(link.URLs()[0], "--stop-timeout", "1m", "jobs", "--", "bash", "-c",
+	link, url := linkTo(f.t, f.url)
+	one := f.prepareWithServer(url, "--stop-timeout", "1m", "jobs", "--", "bash", "-c",
 		`trap 'sleep 100' TERM; echo $$ >pid; while :; do date +%s%N >>alive; sleep 0.01; done`)
 	f.g.Expect(one.cmd.Start()).To(Succeed())
 	pid := f.pidIn("pid")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli/supervise"
-	"github.com/natscampaign/election/internal/drill/processes"
 )
 
 // hook writes a lost hook that notes the reason, and returns its path.
@@ -53,10 +51,8 @@ func TestTheLostHookLearnsThatTheLeaseWasNotRenewed(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			f := newRunFixture(t, 2*time.Second)
-			link, err := processes.OpenLink([]string{strings.TrimPrefix(f.url, "nats://")}, 0, nil)
-			f.g.Expect(err).NotTo(HaveOccurred())
-			defer link.Close()
-			w := f.prepareWithServer(link.URLs()[0], "--lost-hook", f.hook(), "--on-lost="+mode, "jobs", "--", "sh", "-c",
+			link, url := linkTo(f.t, f.url)
+			w := f.prepareWithServer(url, "--lost-hook", f.hook(), "--on-lost="+mode, "jobs", "--", "sh", "-c",
 				`trap 'echo led >>led' USR1; trap : USR2; trap 'exit 0' TERM; [ -z "$ELECTION_TERM" ] || echo led >>led; while :; do sleep 0.02; done`)
 			f.g.Expect(w.cmd.Start()).To(Succeed())
 			f.awaitText("led", "led\n")

@@ -17,6 +17,9 @@ func rates() []obligation {
 	}
 	const tooLong, tooEarly = "(> believes " + over + ")", "(< waits " + over + ")"
 	ttl := "(declare-const ttl Real) (assert (> ttl 0))\n"
+	// how long a taker waits at most that trusts a stated lease, by the slowest clock that is slewed
+	longest := ttl + "(declare-const stated Real) (declare-const trusted Real) (assert (> stated 0))\n" +
+		"(define-fun waits () Real (* trusted (/ 13 11) (/ 12 11)))\n"
 	expiry := `(declare-const ttl Real) (declare-const margin Real) (declare-const standDown Real) (declare-const early Real)
 (declare-const slow Real) (declare-const fast Real) (assert (and (>= slow 0) (>= fast 0)))
 (declare-const believes Real) (assert (<= believes (+ (- ttl margin) slow)))             ; the holder's clock loses so much over its lease
@@ -33,6 +36,8 @@ func rates() []obligation {
 		{"rates / half of a percent is too little", script(taker("(* L (/ 201 200))"), thousandth, tooEarly), happens},
 		{"rates / a lease with the default margin is taken over before the key expires", script(ttl, "(>= (* 0.9 ttl (/ 12012 11000)) ttl)"), holds},
 		{"rates / one with a margin of a fiftieth is not", script(ttl, "(>= (* 0.98 ttl (/ 12012 11000)) ttl)"), happens},
+		{"rates / any lease that is stated is waited for longer than 1.3 TTLs", script(longest, "(= trusted stated)", "(> waits (* 1.3 ttl))"), happens},
+		{"rates / none that is taken to be a TTL at most", script(longest, "(= trusted (ite (< stated ttl) stated ttl))", "(> waits (* 1.3 ttl))"), holds},
 		{"rates / after an expiry and a stand-down the lease is over", script(expiry, "(>= (+ standDown margin) (+ early slow fast))", "(> believes (+ (- ttl early) waits))"), holds},
 		{"rates / with clocks beyond that it may not be", script(expiry, "(< (+ standDown margin) (+ early slow fast))", "(> believes (+ (- ttl early) waits))"), happens},
 	}

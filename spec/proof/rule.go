@@ -81,7 +81,7 @@ var assumptions = map[string]string{
 var durations = []string{"ttl", "lease", "standDown", "lapse", "settle", "early"}
 
 // transition is what happens at one instant. The candidate that acts is c. Choices are what the rule leaves open. A guard holds of the key and c; one of
-// everyone holds of every candidate x.
+// everyone holds of every candidate x. The rule has those guards only that the proof needs: so a dead candidate may die again.
 type transition struct {
 	name     string
 	in       string // where the program does it
@@ -92,7 +92,7 @@ type transition struct {
 	all      map[string]string // of every candidate x
 }
 
-// rule is the transition system. A mutant of it is a rule, too.
+// rule is the transition system, or a weakening of it.
 type rule struct {
 	transitions []transition
 	assumptions map[string]string
@@ -150,7 +150,6 @@ func transitions() []transition {
 	// from when on the holder does not lead either, if it writes nothing more
 	ends := "(ite (= kind 1) " + max("clear", "(+ sent lease)") + " clear)"
 	holds := "(and (= kind 1) (= own c))"
-	held := "(or (and (= kind 1) (not (= own c))) (= kind 5))"
 	saw := "(and (= (sight c) rev) (= (mark c) stamp))"      // the read at the takeover shows the revision and the stamp
 	seen := func(sets map[string]string) map[string]string { // what c saw before says nothing new
 		maps.Copy(sets, map[string]string{"sight": "r", "mark": "m", "seen": "(ite (and (= r (sight c)) (= m (mark c))) (seen c) now)"})
@@ -169,11 +168,11 @@ func transitions() []transition {
 			"has not won": hasNotWon, "vacant": "(not (or (= kind 1) (= kind 5)))",
 		}}, acquisition("clear", "left")),
 		write(transition{name: "takeover of a lapsed lease", in: "Candidate.hasLapsed", guards: map[string]string{
-			"has not won": hasNotWon, "held": held, "over what it saw": saw,
+			"has not won": hasNotWon, "over what it saw": saw,
 			"lapsed": "(>= s (+ (seen c) " + max("lapse", "(ite (= kind 5) states 0.0)") + "))", // no shorter lease is believed
 		}}, acquisition(ends, "left")),
 		write(transition{name: "takeover of what should have expired", in: "Candidate.outlived", guards: map[string]string{
-			"has not won": hasNotWon, "held": held, // for how long it has stood does not matter
+			"has not won": hasNotWon, // for how long it has stood does not matter
 		}}, acquisition(ends, max("left", "lapse"))),
 		write(transition{name: "win over a stranger's release", in: "Candidate.inheritFrom", guards: map[string]string{
 			"has not won": hasNotWon, "a stranger's": "(= kind 5)",
@@ -198,7 +197,7 @@ func transitions() []transition {
 			name: "a renewal is acknowledged", in: "Candidate.extend", choices: map[string]string{"u": "Real"},
 			guards: map[string]string{
 				"renewed": "(and (or (= (state c) 1) (= (state c) 2)) (doubt c))", "by the clock": "(<= u " + max("(until c)", "(+ (asked c) lease)") + ")",
-				"the lease is not over": "(< now (until c))", "longer": "(>= u (until c))",
+				"the lease is not over": "(< now (until c))",
 			},
 			sets: map[string]string{
 				"doubt": "false", "learnt": "now", "until": "u",
@@ -207,7 +206,7 @@ func transitions() []transition {
 		},
 		{
 			name: "an acknowledgement comes too late", in: "Candidate.extend",
-			guards: map[string]string{"renewed": "(and (knows c) (doubt c))", "too late": "(or (>= (state c) 3) (>= now (until c)))"},
+			guards: map[string]string{"renewed": "(and (knows c) (doubt c))"},
 			sets:   map[string]string{"doubt": "false", "learnt": "now", "state": "(ite (= (state c) 4) 4 3)"},
 		},
 		{
@@ -217,8 +216,7 @@ func transitions() []transition {
 		},
 		{
 			name: "the work returns", in: "Candidate.whileDraining",
-			guards: map[string]string{"ended": "(and (= (state c) 3) (works c))"},
-			sets:   map[string]string{"works": "false"},
+			sets: map[string]string{"works": "false"},
 		},
 		store(transition{
 			name: "release", in: "Candidate.tryRelease",
@@ -226,8 +224,7 @@ func transitions() []transition {
 		}, map[string]string{"kind": release, "left": "(ite (led c) 0.0 " + max("0.0", "(- (counts c) now)") + ")"}),
 		{
 			name: "death", in: "a crash",
-			guards: map[string]string{"lives": "(not (= (state c) 4))"},
-			sets:   map[string]string{"state": dead, "works": "false"},
+			sets: map[string]string{"state": dead, "works": "false"},
 		},
 		store(transition{
 			name: "release by a witness", in: "releaser",
@@ -235,9 +232,7 @@ func transitions() []transition {
 		}, map[string]string{"kind": release, "left": max("left", "settle")}),
 		store(transition{
 			name: "expiry", in: "Server",
-			guards: map[string]string{
-				"something expires": "(or (= kind 1) (= kind 2) (= kind 5))", "by the server's clock": "(>= now (- (+ stored ttl) early))",
-			},
+			guards: map[string]string{"by the server's clock": "(>= now (- (+ stored ttl) early))"},
 		}, map[string]string{"kind": marker, "left": "standDown", "clear": ends}),
 		store(transition{
 			name: "deletion", in: "Evict", guards: map[string]string{},
@@ -288,7 +283,6 @@ func transitions() []transition {
 		},
 		{
 			name: "a stranger's record is read", in: "Candidate.replacedLast",
-			guards: map[string]string{"a stranger's": "(= kind 5)"},
 			sets: map[string]string{
 				"knowsOf": "true",
 				"over":    "(+ (ite (and (read c) (= (sight c) wasRev)) (seen c) now) lapse)", // the holder wrote nothing in between, or may have

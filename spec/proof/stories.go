@@ -105,28 +105,3 @@ func (s story) script() string {
 	}
 	return script(b.String(), texts...)
 }
-
-// tell returns the story in a line for each step, with the times that z3 found.
-func (s story) tell() string {
-	var terms []string
-	for i := range s.steps {
-		terms = append(terms, fmt.Sprintf("now.%d", i+1))
-	}
-	for _, who := range []string{"a", "b"} {
-		terms = append(terms, fmt.Sprintf("(until.%d %s)", len(s.steps), who))
-	}
-	concrete := strings.Replace(s.script(), "(check-sat)", "(assert (and (= ttl 10) (= early 2) (= lease 9.8) (= settle 0)))\n(check-sat)", 1)
-	values := valuesOf(concrete, append(slices.Clone(durations), terms...))
-	var b strings.Builder
-	fmt.Fprintf(&b, "Two leaders: %s\n\n", s.name)
-	for _, d := range durations {
-		fmt.Fprintf(&b, "%-10s %s\n", d, values[d])
-	}
-	b.WriteString("\n")
-	for i, step := range s.steps {
-		who, what := act(step)
-		fmt.Fprintf(&b, "at %-22s %s  %s\n", values[terms[i]], who, what)
-	}
-	fmt.Fprintf(&b, "\na leads until %s, b until %s.\n", values[terms[len(terms)-2]], values[terms[len(terms)-1]])
-	return b.String()
-}

@@ -1,6 +1,6 @@
 // Package events writes what happens to one candidate, as lines of text or of JSON objects.
 //
-// Handler is a slog.Handler for the candidate's logger. It recognizes the log records that are events and passes on all
+// Handler is a slog.Handler for the candidate's logger. A Writer takes the log records that are events, and Handler passes on all
 // others. The log is the source because only the log contains the reasons. Each event is one line; untrusted text in it is
 // printable.
 package events
@@ -59,10 +59,10 @@ const (
 	messageKeyReleased  = "Key released"
 )
 
-// Handler writes the log records that are events to Events, and passes all others to Next.
+// Handler offers log records to Take, and passes those that Take does not take to Next.
 type Handler struct {
-	Next   slog.Handler
-	Events *Writer
+	Next slog.Handler
+	Take func(slog.Record) (taken bool, err error)
 }
 
 // Enabled reports whether the handler needs records of the level. It needs all of level info, because events have it.
@@ -70,20 +70,20 @@ func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level == slog.LevelInfo || h.Next.Enabled(ctx, level)
 }
 
-// WithAttrs returns a handler that adds attrs to the log. Events do not need attrs: Writer.Common has the election.
+// WithAttrs returns a handler that adds attrs to what Next gets.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Handler{Next: h.Next.WithAttrs(attrs), Events: h.Events}
+	return &Handler{Next: h.Next.WithAttrs(attrs), Take: h.Take}
 }
 
-// WithGroup returns a handler that adds a group to the log.
+// WithGroup returns a handler that adds a group to what Next gets.
 func (h *Handler) WithGroup(name string) slog.Handler {
-	return &Handler{Next: h.Next.WithGroup(name), Events: h.Events}
+	return &Handler{Next: h.Next.WithGroup(name), Take: h.Take}
 }
 
-// Handle writes the record as an event, or passes it to the next handler.
+// Handle offers the record to Take, or passes it to Next.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	if e, ok := h.Events.eventOf(r); ok {
-		return h.Events.write(e)
+	if taken, err := h.Take(r); taken {
+		return err
 	}
 	if !h.Next.Enabled(ctx, r.Level) {
 		return nil
@@ -105,6 +105,15 @@ type Writer struct {
 	since time.Time // when leadership began to count; zero if it does not count
 
 	explained bool // whether a line has said what the number of a term is
+}
+
+// Take writes a log record that is an event. It needs no attributes of the logger: Common has the election.
+func (w *Writer) Take(r slog.Record) (taken bool, err error) {
+	e, ok := w.eventOf(r)
+	if !ok {
+		return false, nil
+	}
+	return true, w.write(e)
 }
 
 // SetBucket sets the bucket and the server of the event Started, and the function that returns the term of the candidate.

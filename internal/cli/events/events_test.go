@@ -24,7 +24,7 @@ func newLogger(asJSON bool) (log *slog.Logger, events, rest *bytes.Buffer) {
 		Common: Event{Election: "jobs", Name: "web-1", Bucket: "B", TTLS: 5, Server: "nats://h:1"},
 		term:   func() (election.Term, bool) { return election.Term{Number: 7, BucketCreated: time.Unix(1, 0)}, true },
 	}
-	return slog.New(&Handler{Next: terminal.NewLogHandler(rest, terminal.Style{}, slog.LevelInfo), Events: w}), events, rest
+	return slog.New(&Handler{Next: terminal.NewLogHandler(rest, terminal.Style{}, slog.LevelInfo), Take: w.Take}), events, rest
 }
 
 // logState logs a change of state as the library does.

@@ -212,7 +212,7 @@ func (d *Drill) lastFault() *fault {
 // unexpectedExit returns an error if a process has ended by itself. The drill then stops, because it cannot judge what follows.
 func (d *Drill) unexpectedExit() error {
 	for _, s := range d.cluster.Servers {
-		if err := s.UnexpectedExit(); err != nil {
+		if err := s.Process().UnexpectedExit(); err != nil {
 			return err
 		}
 	}

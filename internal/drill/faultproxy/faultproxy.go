@@ -53,10 +53,11 @@ var (
 type Link struct {
 	dial  func() (net.Conn, error)
 	judge chan struct{}  // holds one token while a function of the caller runs
-	pumps sync.WaitGroup // the goroutines of all connections
+	pumps sync.WaitGroup // the goroutines of all connections and listeners
 
 	mu        sync.Mutex // held for moments only, never while bytes are moved
 	conns     map[*conn]struct{}
+	listeners []net.Listener
 	closed    bool
 	cut       bool
 	requests  fault // on the way to the server
@@ -105,10 +106,26 @@ func (l *Link) Dial(network, address string) (net.Conn, error) {
 	})
 }
 
-// Serve accepts connections, and connects each one with the server over the link, until
-// listener is closed. The address counts as in Dial. Serve returns once these connections
-// have ended too: call Close to end them.
-func (l *Link) Serve(listener net.Listener, address string) {
+// Listen has the link accept connections on a free port of the loopback interface, and connect each one with the server at an address, until
+// Close. It returns the address of the port. The server's address counts as in Dial.
+func (l *Link) Listen(server string) (address string, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = listener.Close()
+		return "", errClosed
+	}
+	l.listeners = append(l.listeners, listener)
+	l.pumps.Go(func() { l.serve(listener, server) })
+	return listener.Addr().String(), nil
+}
+
+// serve accepts connections until listener is closed, and returns once they have ended too.
+func (l *Link) serve(listener net.Listener, server string) {
 	var connections sync.WaitGroup
 	defer connections.Wait()
 	for {
@@ -116,7 +133,7 @@ func (l *Link) Serve(listener net.Listener, address string) {
 		if err != nil {
 			return
 		}
-		connections.Go(func() { l.forward(client, address) })
+		connections.Go(func() { l.forward(client, server) })
 	}
 }
 
@@ -224,12 +241,15 @@ func (l *Link) OnRequest(f func(Message)) {
 	l.change(func() { l.onRequest = f })
 }
 
-// Close closes all connections at both ends and returns when every goroutine of the
+// Close closes all listeners, and all connections at both ends, and returns when every goroutine of the
 // link has ended. New dials fail from then on. It must not be called from a function
 // that the link calls.
 func (l *Link) Close() {
 	l.mu.Lock()
 	l.closed = true
+	for _, listener := range l.listeners {
+		_ = listener.Close()
+	}
 	for c := range l.conns {
 		c.kill()
 	}

@@ -3,6 +3,8 @@ package faultproxy_test
 import (
 	"crypto/tls"
 	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,4 +75,23 @@ func TestLinkCarriesRealTCPToAServer(t *testing.T) {
 	g.Expect(nc.FlushTimeout(100 * time.Millisecond)).To(MatchError(nats.ErrTimeout))
 	l.Heal()
 	g.Eventually(func() error { return nc.FlushTimeout(time.Second) }, 10*time.Second).Should(Succeed())
+}
+
+func TestALinkThatListensCarriesConnectionsUntilItIsClosed(t *testing.T) {
+	natstest.SkipIfShort(t)
+	g := NewWithT(t)
+	s := natstest.StartTCP(t)
+	l := faultproxy.New(nil)
+	address, err := l.Listen(strings.TrimPrefix(s.URL(), "nats://"))
+	g.Expect(err).NotTo(HaveOccurred())
+	nc, err := nats.Connect("nats://"+address, nats.NoReconnect())
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(nc.Close)
+	g.Expect(nc.FlushTimeout(5 * time.Second)).To(Succeed())
+	l.Close()
+	g.Eventually(nc.IsClosed).WithTimeout(10 * time.Second).Should(BeTrue())
+	_, err = net.Dial("tcp", address)
+	g.Expect(err).To(HaveOccurred())
+	_, err = l.Listen(s.URL())
+	g.Expect(err).To(HaveOccurred())
 }

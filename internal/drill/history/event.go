@@ -42,9 +42,13 @@ type Event struct {
 }
 
 // Writer appends events to a history. It is safe for concurrent use.
+//
+// After an event that could not be written, it writes no more, and every call returns that error: whoever can end the candidate learns
+// of the failed write of another.
 type Writer struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu  sync.Mutex
+	w   io.Writer
+	err error
 }
 
 // NewWriter returns a writer of events to w, which should be a file opened for appending.
@@ -54,6 +58,9 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 func (w *Writer) Write(e Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
 	if e.At == 0 {
 		e.At = host.Clock()
 	}
@@ -61,6 +68,6 @@ func (w *Writer) Write(e Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.w.Write(append(line, '\n'))
-	return err
+	_, w.err = w.w.Write(append(line, '\n'))
+	return w.err
 }

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/natscampaign/election/internal/drill/history"
@@ -18,15 +17,13 @@ import (
 
 // Candidate is one candidate of a drill. Its process may be down; its link and its history remain.
 type Candidate struct {
+	child
 	Name    string
 	Index   int
 	Link    *Link
 	config  CandidateConfig
 	stderr  string
 	leaders *Leaders
-
-	mu      sync.Mutex
-	process *Process // nil while it is down
 }
 
 // NewCandidates prepares n candidates, each with its own link to the servers, and starts none of them. Every link loses
@@ -46,7 +43,7 @@ func NewCandidates(n int, cluster *Cluster, folder string, common CandidateConfi
 		}
 		c := &Candidate{Name: candidateName(i), Index: i, Link: l, config: common, leaders: leaders}
 		c.stderr = filepath.Join(folder, c.Name+".err")
-		c.config.Name, c.config.Servers = c.Name, l.URLs()
+		c.config.Name, c.config.Servers = c.Name, l.URLs
 		c.config.History, c.config.Log = filepath.Join(folder, c.Name+".history"), filepath.Join(folder, c.Name+".log")
 		all = append(all, c)
 	}
@@ -69,9 +66,7 @@ func (c *Candidate) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.process = p
+	c.attach(p)
 	return nil
 }
 
@@ -111,25 +106,7 @@ func (c *Candidate) Shutdown() {
 		_ = c.Kill()
 		return
 	}
-	if p := c.detach(); p != nil {
-		p.shutdown()
-	}
-}
-
-// detach returns the process and marks the candidate as down.
-func (c *Candidate) detach() *Process {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.process
-	c.process = nil
-	return p
-}
-
-// Process returns the candidate's process; nil while the candidate is down.
-func (c *Candidate) Process() *Process {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.process
+	c.child.Shutdown()
 }
 
 // ReadHistory reads the candidate's history, which ends at the given time at the latest.

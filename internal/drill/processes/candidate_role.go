@@ -16,6 +16,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/drill/history"
 	"github.com/natscampaign/election/witness"
@@ -50,8 +51,8 @@ func runCandidate(ctx context.Context, line []byte, ready func()) error {
 		return err
 	}
 	defer func() { _ = logFile.Close() }()
-	h := history.NewWriter(&errWriter{w: io.MultiWriter(historyFile, os.Stdout)})
-	log := slog.New(&historyHandler{next: terminal.NewLogHandler(logFile, terminal.Style{}, slog.LevelDebug), history: h})
+	h := history.NewWriter(io.MultiWriter(historyFile, os.Stdout))
+	log := slog.New(&events.Handler{Next: terminal.NewLogHandler(logFile, terminal.Style{}, slog.LevelDebug), Take: changesTo(h)})
 	ready()
 	client, err := config.connect(log)
 	if err != nil {
@@ -125,6 +126,28 @@ func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, buck
 		return err
 	}
 	return h.Write(history.Event{What: history.Stopped})
+}
+
+// changesTo returns a function that writes into the history when the candidate acquires or loses the key, as the log says: only the log has the
+// reason. The log keeps these records too.
+func changesTo(h *history.Writer) func(slog.Record) (taken bool, err error) {
+	return func(r slog.Record) (bool, error) {
+		change, ok := events.StateChange(r)
+		if !ok || change.Term == 0 {
+			return false, nil
+		}
+		e := history.Event{Term: change.Term, Reason: change.Reason}
+		switch change.State {
+		case election.LeaderElectState:
+			e.What = history.Elected
+		case election.CandidateState:
+			e.What = history.Lost
+		default:
+			return false, nil
+		}
+		err := h.Write(e)
+		return err != nil, err
+	}
 }
 
 // historyError returns the error of a candidate whose history cannot be written.

@@ -57,7 +57,7 @@ func TestACandidateEndsAtOnceWhenItsHistoryCannotBeWritten(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.campaign(ctx, a.Client, a.Bucket, history.NewWriter(&errWriter{w: file}), slog.New(slog.DiscardHandler))
+		ended <- c.campaign(ctx, a.Client, a.Bucket, history.NewWriter(file), slog.New(slog.DiscardHandler))
 	}()
 	e, err := election.NewElection("y", Key, a.Bucket)
 	a.Expect(err).NotTo(HaveOccurred())
@@ -73,7 +73,7 @@ func TestACandidateEndsAtOnceWhenItsHistoryCannotBeWritten(t *testing.T) {
 func TestAHistoryTakesNoMoreEventsAfterAFailedWrite(t *testing.T) {
 	g := NewWithT(t)
 	file := &disk{}
-	h := history.NewWriter(&errWriter{w: file})
+	h := history.NewWriter(file)
 	file.setFull(true)
 	g.Expect(h.Write(history.Event{What: history.Overtaken, At: time.Second})).To(MatchError(errFull))
 	file.setFull(false)

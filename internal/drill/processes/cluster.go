@@ -41,7 +41,7 @@ func StartCluster(ctx context.Context, folder string, candidates int, program st
 		path := func(suffix string) string { return filepath.Join(folder, name+suffix) }
 		s := &Server{
 			Name: name, port: c.ports[i].Number, routeAddress: route(i), config: path(".conf"), folder: path(""), log: path(".log"), stderr: path(".err"),
-			program: program, monitor: address(2*ClusterSize + i), reloaded: make(chan struct{}, 1),
+			program: program, monitor: monitor{clients: address(i), address: address(2*ClusterSize + i)},
 		}
 		for j := range ClusterSize {
 			if j != i {

@@ -2,7 +2,8 @@
 //
 // A process is this program again, in the role of a server or of a candidate ([Run]). A process ends when its standard input ends, so no
 // process outlives the drill that started it, however the drill ends. A server may also be a nats-server program of another version: the
-// process in the role of that server starts the program in its own process group, to which all signals go, and ends the program with itself.
+// process in the role of that server starts the program in its own process group, to which all signals go, and ends the program with itself. The
+// drill asks every server over HTTP whether it is ready, has reloaded its configuration, and has caught up.
 //
 // A candidate appends to its own history file when it considers itself leader and when it no longer does. While it leads, it appends
 // records to a stream; the stream refuses the records of a deposed leader. The [Link] between a candidate and the servers belongs to the

@@ -33,7 +33,7 @@ func connect(t *testing.T, rate float64) (*nats.Conn, *Link) {
 	_, err = responder.Subscribe("echo", func(m *nats.Msg) { _ = m.Respond(m.Data) })
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(responder.Flush()).To(Succeed())
-	nc, err := nats.Connect(strings.Join(l.URLs(), ","), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	nc, err := nats.Connect(strings.Join(l.URLs, ","), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(nc.Close)
 	return nc, l

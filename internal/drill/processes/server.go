@@ -1,7 +1,6 @@
 package processes
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,16 +10,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/natscampaign/election/internal/cli/embedded"
-	"github.com/natscampaign/election/internal/drill/history"
-	"github.com/natscampaign/election/internal/host"
-	"github.com/natscampaign/election/internal/wakeup"
 )
+
+// pollInterval is the time from one question to a server to the next, while the drill waits for the server.
+const pollInterval = 50 * time.Millisecond
 
 // Server is one server of a drill. Its process may be down; its data remains.
 type Server struct {
+	child
 	Name         string
 	port         int // for clients
 	routeAddress string
@@ -29,15 +30,11 @@ type Server struct {
 	folder       string // of its data
 	log, stderr  string
 	program      string // a nats-server program; empty for the server that is built into this program
-	monitor      string // with a program: the address on which the server describes itself
+	monitor      monitor
 
-	configuring sync.Mutex    // held while the server starts, and while it reloads its configuration
-	reloaded    chan struct{} // receives after each reload
-
-	mu       sync.Mutex
-	process  *Process // nil while it is down
-	caughtUp bool     // since it was started
-	up       []history.Span
+	configuring sync.Mutex              // held while the server starts, and while it reloads its configuration
+	loaded      time.Time               // when it loaded its configuration last, as it says itself
+	caughtUp    atomic.Pointer[Process] // the process that has caught up with the other servers; nil if none has
 }
 
 // address returns the address for clients.
@@ -45,94 +42,67 @@ func (s *Server) address() string {
 	return net.JoinHostPort(embedded.Loopback, strconv.Itoa(s.port))
 }
 
-// Start runs the server with its earlier data.
+// Start runs the server with its earlier data, and returns when it accepts connections.
 func (s *Server) Start(ctx context.Context) error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
-	s.setCaughtUp(false)
-	p, err := start(ctx, RoleServer, s.Name, s.stderr, serverConfig{Name: s.Name, Config: s.config, Program: s.program, Address: s.address(), Monitor: s.monitor}, s.readOutput)
+	p, err := start(ctx, RoleServer, s.Name, s.stderr, serverConfig{File: s.config, Program: s.program}, func(io.Reader) {})
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.process = p
-	s.up = append(s.up, history.Span{From: host.Clock()})
+	if err := s.awaitLoaded(ctx, p, time.Time{}); err != nil {
+		p.kill()
+		return err
+	}
+	s.attach(p)
 	return nil
 }
 
-// readOutput reads the lines that the server's process writes.
-func (s *Server) readOutput(out io.Reader) {
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		switch lines.Text() {
-		case caughtUpLine:
-			s.setCaughtUp(true)
-		case reloadedLine:
-			wakeup.Send(s.reloaded)
+// awaitLoaded waits until the server accepts connections and has loaded its configuration after the given time, by the server's clock. It returns
+// an error if that takes too long, or if the process has ended by itself.
+func (s *Server) awaitLoaded(ctx context.Context, p *Process, before time.Time) error {
+	timeout := time.NewTimer(embedded.StartTimeout)
+	defer timeout.Stop()
+	for {
+		if loaded := s.monitor.loaded(); loaded.After(before) && s.monitor.accepts() {
+			s.loaded = loaded
+			return nil
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-p.exited:
+			return p.UnexpectedExit()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C:
+			return fmt.Errorf("%s did not load its configuration within %v: see %s", s.Name, embedded.StartTimeout, s.log)
 		}
 	}
 }
 
-func (s *Server) setCaughtUp(caughtUp bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.caughtUp = caughtUp
+// reload has the server load its configuration again, if it is up.
+func (s *Server) reload() error {
+	p := s.Process()
+	if p == nil {
+		return nil
+	}
+	if err := p.signal(signalReload); err != nil {
+		return p.UnexpectedExit() // no error if another fault took the server down
+	}
+	return s.awaitLoaded(context.Background(), p, s.loaded)
 }
 
 // CaughtUp returns an error if the server is up and has not caught up with the other servers since it was started.
 func (s *Server) CaughtUp() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process != nil && !s.caughtUp {
+	p := s.Process()
+	if p == nil || p == s.caughtUp.Load() {
+		return nil
+	}
+	if !s.monitor.healthy() {
 		return fmt.Errorf("%s has not caught up", s.Name)
 	}
+	s.caughtUp.Store(p)
 	return nil
-}
-
-// Kill kills the server's process and waits until it is gone.
-func (s *Server) Kill() {
-	if p := s.detach(); p != nil {
-		p.kill()
-	}
-}
-
-// Shutdown shuts the server down in order and waits until its process is gone.
-func (s *Server) Shutdown() {
-	if p := s.detach(); p != nil {
-		p.shutdown()
-	}
-}
-
-// detach returns the process and marks the server as down; nil if it was down.
-func (s *Server) detach() *Process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.process
-	s.process = nil
-	if p != nil {
-		s.up[len(s.up)-1].To = host.Clock()
-	}
-	return p
-}
-
-// UnexpectedExit returns an error if the server's process has ended and the drill did not ask for that.
-func (s *Server) UnexpectedExit() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.process.UnexpectedExit()
-}
-
-// Uptimes returns the times in which the server was up, until now.
-func (s *Server) Uptimes(now time.Duration) []history.Span {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	spans := append([]history.Span(nil), s.up...)
-	for i := range spans {
-		if spans[i].To == 0 {
-			spans[i].To = now
-		}
-	}
-	return spans
 }
 
 // bucketFolder is where the server stores the bucket; backupFolder has the backup.
@@ -144,9 +114,7 @@ func (s *Server) backupFolder() string { return s.folder + ".older" }
 
 // BackUpBucket copies the bucket's files. It suspends the server meanwhile, so that the files belong to one moment.
 func (s *Server) BackUpBucket() error {
-	s.mu.Lock()
-	p := s.process
-	s.mu.Unlock()
+	p := s.Process()
 	if p == nil {
 		return fmt.Errorf("%s is down", s.Name)
 	}

@@ -4,77 +4,67 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
-	"time"
+	"sync/atomic"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/natscampaign/election/internal/cli/embedded"
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
-// serverConfig is the configuration of a server's process: the name of the server, and the file with the rest. With a nats-server program
-// it also has the server's addresses for clients and for monitoring.
-type serverConfig struct{ Name, Config, Program, Address, Monitor string }
+// serverConfig is the configuration of a server's process: the file with the configuration of the server, and the nats-server program to
+// run; empty for the server that is built into this program.
+type serverConfig struct{ File, Program string }
 
-// runServer is the main function of a server's process. The server reloads its configuration file on signalReload.
+// runServer is the main function of a server's process. Either server handles the signals of the drill as nats-server does: it reloads its
+// configuration file, or shuts down. The drill asks the server itself whether it is ready.
 func runServer(ctx context.Context, line []byte, ready func()) error {
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, signalReload)
 	var config serverConfig
 	if err := json.Unmarshal(line, &config); err != nil {
 		return err
 	}
 	if config.Program != "" {
-		return runProgram(ctx, config, reload, ready)
+		return runProgram(ctx, config, ready)
 	}
-	opts, err := server.ProcessConfigFile(config.Config)
+	opts, err := server.ProcessConfigFile(config.File)
 	if err != nil {
 		return err
 	}
-	opts.NoSigs = true
 	s, err := server.NewServer(opts)
 	if err != nil {
 		return err
 	}
 	s.ConfigureLogger()
-	s.Start()
-	if !s.ReadyForConnections(embedded.StartTimeout) {
-		return fmt.Errorf("%s was not ready for connections within %v", config.Name, embedded.StartTimeout)
-	}
 	ready()
-	go reportCaughtUp(ctx, s)
-	for ctx.Err() == nil {
-		select {
-		case <-reload:
-			if err := s.Reload(); err != nil {
-				return err
-			}
-			fmt.Println(reloadedLine)
-		case <-ctx.Done():
-		}
-	}
-	s.Shutdown()
+	s.Start()
 	s.WaitForShutdown()
 	return nil
 }
 
-// Lines that a server's process writes to its output: once it has caught up with the other servers, and after each reload.
-const (
-	caughtUpLine = "caught up"
-	reloadedLine = "reloaded"
-)
+// program is the nats-server program that this process runs; nil if it runs none.
+var program atomic.Pointer[os.Process]
 
-// reportCaughtUp writes a line once all streams of the server have caught up with those of the other servers.
-func reportCaughtUp(ctx context.Context, s *server.Server) {
-	for timeutil.Pause(ctx, healthPollInterval) == nil {
-		if s.Healthz(&server.HealthzOptions{}).StatusCode == http.StatusOK {
-			fmt.Println(caughtUpLine)
-			return
-		}
+// killProgram kills the nats-server program that this process runs.
+func killProgram() {
+	if p := program.Load(); p != nil {
+		_ = p.Kill()
 	}
 }
 
-const healthPollInterval = 50 * time.Millisecond
+// runProgram runs a nats-server program until it ends. The program is in the process group of this process, so every signal of the drill reaches
+// both. It also has the output of this process, which so ends when both have ended.
+func runProgram(ctx context.Context, config serverConfig, ready func()) error {
+	signal.Notify(make(chan os.Signal, 1), signalReload) // it is for the program, and would end this process
+	cmd := exec.Command(config.Program, "-c", config.File)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = os.Stdout, os.Stderr, programAttr()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	program.Store(cmd.Process)
+	ready()
+	err := cmd.Wait()
+	if ctx.Err() != nil {
+		return nil // it was asked to shut down
+	}
+	return fmt.Errorf("%s ended: %w", config.Program, err)
+}

@@ -3,11 +3,7 @@ package processes
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
-	"time"
-
-	"github.com/natscampaign/election/internal/cli/embedded"
 )
 
 // Users of the servers besides the candidates. The name of a candidate is also the name of its user.
@@ -71,15 +67,12 @@ func (s *Server) configure(users []user) error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 	config := map[string]any{
-		"server_name": s.Name, "listen": s.address(), "log_file": s.log, "jetstream": map[string]any{"store_dir": s.folder},
+		"server_name": s.Name, "listen": s.address(), "http": s.monitor.address, "log_file": s.log, "jetstream": map[string]any{"store_dir": s.folder},
 		"cluster": map[string]any{
 			"name": "drill", "listen": s.routeAddress, "routes": s.routes,
 			"no_advertise": true, // else clients would learn addresses that bypass their links
 		},
 		"authorization": map[string]any{"users": users},
-	}
-	if s.program != "" {
-		config["http"] = s.monitor
 	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text) // a server's configuration may be JSON, but without the escapes for HTML
@@ -90,25 +83,5 @@ func (s *Server) configure(users []user) error {
 	if err := os.WriteFile(s.config, text.Bytes(), 0o600); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	p := s.process
-	s.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	select {
-	case <-s.reloaded: // of an earlier reload that timed out
-	default:
-	}
-	if err := p.signal(signalReload); err != nil {
-		return p.UnexpectedExit() // no error if another fault took the server down
-	}
-	select {
-	case <-s.reloaded:
-		return nil
-	case <-p.exited:
-		return p.UnexpectedExit()
-	case <-time.After(embedded.StartTimeout):
-		return fmt.Errorf("%s did not reload its configuration within %v", s.Name, embedded.StartTimeout)
-	}
+	return s.reload()
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 )
 
 // Cluster is a number of servers that replicate their streams. The routes between
@@ -20,6 +22,12 @@ import (
 type Cluster struct {
 	servers []*Server
 	routes  []*route // one each way between each two servers
+}
+
+// route is where one server of a cluster dials another.
+type route struct {
+	*faultproxy.Link
+	from, to string
 }
 
 // StartCluster runs n servers, named n1, n2 and so on, with file storage on the
@@ -38,9 +46,14 @@ func StartCluster(t testing.TB, n int) *Cluster {
 			if i == j {
 				continue
 			}
-			r := openRoute(t, names[i], names[j], ports[j])
+			r := &route{faultproxy.New(nil), names[i], names[j]}
+			t.Cleanup(r.Close)
+			address, err := r.Listen(fmt.Sprintf("127.0.0.1:%d", ports[j]))
+			if err != nil {
+				t.Fatalf("natstest: route from %s to %s: %v", r.from, r.to, err)
+			}
 			c.routes = append(c.routes, r)
-			routes = append(routes, r.url())
+			routes = append(routes, &url.URL{Scheme: "nats", Host: address})
 		}
 		c.servers = append(c.servers, start(t, jetstream.FileStorage, clusterOptions(t, names[i], ports[i], routes)))
 	}
@@ -121,8 +134,8 @@ func (c *Cluster) StreamLeader(t testing.TB, bucket string) string {
 // contrast, the server steps down from everything that it leads before it ends.
 func (c *Cluster) Crash(name string) {
 	for _, r := range c.routesOf(name) {
-		r.link.Cut()
-		r.link.Disconnect()
+		r.Cut()
+		r.Disconnect()
 	}
 	for _, s := range c.servers {
 		if s.Name() == name {
@@ -134,7 +147,7 @@ func (c *Cluster) Crash(name string) {
 // Delay slows down the network between a server and the others, until it is called with 0.
 func (c *Cluster) Delay(name string, d time.Duration) {
 	for _, r := range c.routesOf(name) {
-		r.link.DelayReplies(d)
+		r.DelayReplies(d)
 	}
 }
 
