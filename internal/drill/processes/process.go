@@ -24,8 +24,9 @@ const (
 )
 
 const (
-	readyLine   = "ready"
-	exitTimeout = 15 * time.Second // for a process to get ready, and for a process to shut down
+	readyLine    = "ready"
+	readyTimeout = time.Minute      // for a process to get ready: a server reads its files, on a busy host for long
+	exitTimeout  = 15 * time.Second // for a process to shut down
 )
 
 // Process is a child process that runs this program in one role. The first line of its input is its configuration; the
@@ -107,7 +108,7 @@ func start(ctx context.Context, role, name, stderr string, config any, read func
 
 // awaitReady returns when the process is ready. It kills a process that does not get ready in time.
 func (p *Process) awaitReady(ctx context.Context, ready <-chan bool) error {
-	timeout := time.NewTimer(exitTimeout)
+	timeout := time.NewTimer(readyTimeout)
 	defer timeout.Stop()
 	select {
 	case ok := <-ready:
@@ -118,7 +119,7 @@ func (p *Process) awaitReady(ctx context.Context, ready <-chan bool) error {
 		return p.exitError()
 	case <-timeout.C:
 		p.kill()
-		return fmt.Errorf("the process of %s was not ready within %v: %s", p.name, exitTimeout, p.lastLines())
+		return fmt.Errorf("the process of %s was not ready within %v: %s", p.name, readyTimeout, p.lastLines())
 	case <-ctx.Done():
 		p.kill()
 		return ctx.Err()
