@@ -32,7 +32,7 @@ const (
 
 // Guard is one election's interest in its connection. A firewall, a load balancer or a host that lost its power can forget a connection
 // without a word to the client. The client itself notices by its pings, which take minutes by default. All guards of one connection in a
-// process share one decision.
+// process share one decision. Only a guard notices such a connection within a lease: then its leader stays leader.
 type Guard struct {
 	link  *guardedConn
 	force bool
