@@ -3,7 +3,6 @@ package natsconn
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -33,7 +32,7 @@ const (
 
 // Guard is one election's interest in its connection. A firewall, a load balancer or a host that lost its power can forget a connection
 // without a word to the client. The client itself notices by its pings, which take minutes by default. All guards of one connection in a
-// process share one decision.
+// process share one decision. Only a guard notices such a connection within a lease: then its leader stays leader.
 type Guard struct {
 	link  *guardedConn
 	force bool
@@ -208,7 +207,7 @@ func (c *guardedConn) canReach(ctx context.Context) bool {
 func (c *guardedConn) reaches(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	dials := c.dials()
+	dials := dialsOf(c.nc)
 	reached := make(chan bool, len(dials))
 	for _, dial := range dials {
 		go func() { reached <- c.answers(ctx, dial) }()
@@ -226,27 +225,6 @@ func (c *guardedConn) reaches(ctx context.Context) bool {
 	return false
 }
 
-type dialFunc = func(context.Context) (net.Conn, error)
-
-// dials returns what dials each of the servers that the client knows.
-func (c *guardedConn) dials() (dials []dialFunc) {
-	o := &c.nc.Opts
-	if o.InProcessServer != nil {
-		return []dialFunc{func(context.Context) (net.Conn, error) { return o.InProcessServer.InProcessConn() }}
-	}
-	for _, server := range c.nc.Servers() {
-		address, ok := addressOf(server)
-		switch {
-		case !ok:
-		case o.CustomDialer != nil:
-			dials = append(dials, func(context.Context) (net.Conn, error) { return o.CustomDialer.Dial("tcp", address) })
-		default:
-			dials = append(dials, func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) })
-		}
-	}
-	return dials
-}
-
 // answers reports whether a server is there. It is the server that speaks first, unless a handshake comes before.
 func (c *guardedConn) answers(ctx context.Context, dial dialFunc) bool {
 	conn, err := dial(ctx)
@@ -260,23 +238,4 @@ func (c *guardedConn) answers(ctx context.Context, dial dialFunc) bool {
 	}
 	_, err = conn.Read(make([]byte, 1))
 	return err == nil
-}
-
-// addressOf returns the host and port of a server URL.
-func addressOf(server string) (string, bool) {
-	u, err := url.Parse(server)
-	if err != nil || u.Hostname() == "" {
-		return "", false
-	}
-	port := u.Port()
-	switch {
-	case port != "":
-	case u.Scheme == "ws":
-		port = "80"
-	case u.Scheme == "wss":
-		port = "443"
-	default:
-		port = "4222"
-	}
-	return net.JoinHostPort(u.Hostname(), port), true
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -22,7 +19,7 @@ func Wait(ctx context.Context, nc *nats.Conn) error {
 	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
 	reason := make(chan error, 1)
-	go func() { reason <- dial(ctx, nc) }()
+	go func() { reason <- whyNotAccepted(ctx, nc) }()
 	for !nc.IsConnected() {
 		if nc.IsClosed() {
 			return errors.Join(nats.ErrConnectionClosed, nc.LastError())
@@ -55,42 +52,4 @@ func servers(nc *nats.Conn) string {
 		list = append(list, WithoutSecrets(s))
 	}
 	return strings.Join(list, ", ")
-}
-
-// dialTimeout is how long one server has to accept a connection.
-const dialTimeout = 2 * time.Second
-
-// dial returns why the servers of a connection do not accept one; nil if one does. The client keeps that to itself, but for a handler, which
-// belongs to the program.
-func dial(ctx context.Context, nc *nats.Conn) (err error) {
-	if provider := nc.Opts.InProcessServer; provider != nil {
-		c, err := provider.InProcessConn()
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	}
-	dialer := nc.Opts.CustomDialer
-	if dialer == nil {
-		dialer = plainDialer{ctx}
-	}
-	for _, s := range nc.Servers() {
-		u, parseErr := url.Parse(s)
-		if parseErr != nil {
-			continue
-		}
-		var c net.Conn
-		if c, err = dialer.Dial("tcp", u.Host); err == nil {
-			return c.Close()
-		}
-	}
-	return err
-}
-
-// plainDialer dials until its context ends.
-type plainDialer struct{ context.Context }
-
-func (d plainDialer) Dial(network, address string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	return dialer.DialContext(d, network, address)
 }

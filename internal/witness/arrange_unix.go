@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,9 +53,7 @@ func Start(c Config) (*Teller, error) {
 
 // beWitness watches the parent of this process until it has ended and its terms are released, and exits.
 func (c *Config) beWitness(of string) {
-	// What ends the program by its group, its terminal or its service manager is not to end its witness, too.
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	host.NameProcess(witnessName)
+	host.Outlive(witnessName)
 	link, err := inheritedLink()
 	if err != nil {
 		c.fail(err)

@@ -44,8 +44,8 @@
 //
 // Two examples with the defaults:
 //
-//	TTL 2 s:   667 ms interval + 642 ms retry + 214 ms grace + 428 ms kill time + 50 ms margin
-//	TTL 15 s:  5 s interval    + 7.95 s retry + 1.25 s grace + 500 ms kill time + 300 ms margin
+//	TTL 2 s:   500 ms interval + 650 ms retry + 217 ms grace + 433 ms kill time + 200 ms margin
+//	TTL 15 s:  3.75 s interval + 8 s retry    + 1.25 s grace + 500 ms kill time + 1.5 s margin
 //
 // # An orderly stop
 //
@@ -60,30 +60,46 @@
 // terminal from the background, this process terminates it and gives up leadership. Ctrl-Z on the terminal that the program has stops this
 // process too, as a shell expects of a job, and fg continues both. Then no lease is renewed, and the guardian kills the program in time.
 //
-// # Five ways to kill the program
+// # What kills the program, and when
 //
-//   - This process sends TERM and then KILL when leadership ends or the lease is not renewed in time. It reads the clocks every 100 ms,
-//     because timers do not advance while a machine is suspended.
-//   - If this process is stopped (SIGSTOP), the guardian kills the process group. The guardian is a second process. It learns after each
-//     renewal when to kill the group: in the middle of the kill time.
-//   - If this process is killed, the guardian's input ends, and the guardian kills the group at once.
-//   - If both are killed, the guardian's deputy kills the group at once. The deputy is a third process. It does what the guardian does.
-//   - If all three are killed, Linux kills the program, but not the rest of its group, when the thread that started it ends.
+//	event                                what kills              when
+//	─────                                ──────────              ────
+//	leadership ends in order             run                     TERM at once, KILL after the stop timeout
+//	the lease is not renewed             run                     TERM, and KILL one kill time before the lease ends
+//	the key is deleted or overwritten    run                     KILL as soon as run learns of it
+//	run is killed                        guardian and deputy     at once
+//	run is stopped                       guardian and deputy     in the middle of the kill time
+//	run and its guardian are killed      deputy                  at once
+//	run and its guardian are stopped     deputy                  in the middle of the kill time
+//	all three are killed                 Linux; macOS: nothing   at once, but the program alone
+//	run is killed as it starts one       gate                    at once: the program does not begin
+//	the machine was suspended            run; guardian, deputy   100 ms after the suspension; 250 ms if run is stopped
+//	all were frozen past the lease       the first to go on      some milliseconds after the freeze
+//	run is process 1 and is killed       Linux                   at once, with everything in the container
+//
+// The mechanisms:
+//
+//   - This process reads the clocks every 100 ms, because timers do not advance while a machine is suspended.
+//   - The guardian is a second process, because this process cannot act while it is stopped. It learns after each renewal when to kill the group.
+//     When this process is killed, the guardian's input ends.
+//   - The deputy is a third process, because this process and the guardian are easily hit together. It gets the same orders.
+//   - PR_SET_PDEATHSIG has Linux kill the program when the thread that started it ends, because then no process may be left to do it.
+//   - The gate has the process of the program wait until the guardian knows of that process, because it might start others before.
+//
+// None of them needs root, a cgroup, a pidfd or a namespace, so they work in any container. A cgroup would not help, because somebody has to be
+// left to kill it. A namespace of processes does: Linux kills all of it when its first process ends, and that process can be the program
+// (docs/SUPERVISING.md). The witness (below) kills nothing.
 //
 // The guardian and its deputy are not killed by accident. Both have a session of their own, so no signal to a group or to a terminal reaches
-// them. The arguments of the deputy are "deputy of-run" and the number of this process: pkill, killall and pidof with the name of the command
-// do not find the deputy, nor does whatever kills this process and its children, because the deputy is a child of the guardian. What does
-// find the deputy names the file: killall /usr/bin/election-cli, fuser -k. A cgroup would not help, because somebody has to be left to kill
-// it. A namespace of processes does: Linux kills all of it when its first process ends, and that process can be the program
-// (docs/SUPERVISING.md).
+// them, and neither does the end of a terminal. The arguments of the deputy are "deputy of-run" and the number of this process: pkill, killall
+// and pidof with the name of the command do not find the deputy, nor does whatever kills this process and its children, because the deputy is a child
+// of the guardian. What does find the deputy names the file: killall /usr/bin/election-cli, fuser -k.
 //
 // If the guardian or its deputy is killed alone, this process starts another pair one second later. The one that is left guards the
 // program until then.
 //
 // With --on-lost=signal this process and the guardian send the --lost signal in place of TERM and KILL, at the latest one grace before
 // the lease ends. The guardian and its deputy still kill the group if this process is killed.
-//
-// A program starts behind a gate: its process exists, and the guardian knows of the process, before that process executes the program.
 //
 // # The release after a kill
 //

@@ -17,7 +17,8 @@ import (
 )
 
 // gateCommand names a process that waits at the gate: the process which will become the program, until its guardian knows of
-// it. Without the gate, processes that the program starts first would outlive this process if it were killed at that moment.
+// it. Only the gate covers the death of this process between the start of the program and the order to the guardian: processes that the program
+// starts first would outlive this process.
 const gateCommand = "run-gate"
 
 // gateArgs is the number of arguments of a process at the gate before the program's own: this command's name, gateCommand, the numbers of

@@ -26,8 +26,9 @@ const (
 // program's group; if this process is stopped (SIGSTOP), both carry out the last order when it is due. Each has a session of its own,
 // so that no signal to the group or the terminal of this process ends it too.
 //
-// There are two because this process and the guardian are easily killed together: by the name of the command, or as a process with its
-// children. The deputy has another name, and the guardian is its parent.
+// Either would do if this process alone were killed or stopped. Only the deputy is left when this process and the guardian are hit together, as
+// happens easily: by the name of the command, or as a process with its children. The deputy has another name, and the guardian is its parent: a
+// deputy without a guardian would become the child of this process, which adopts orphans. Only the guardian sends a signal other than KILL.
 type guardian struct {
 	log  *slog.Logger
 	done chan struct{} // closed when the last guardian and its deputy have ended

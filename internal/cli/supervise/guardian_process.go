@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strconv"
 	"syscall"
@@ -28,51 +27,17 @@ const (
 	newerOrderDelay = 5 * time.Millisecond
 )
 
-// Guard makes this process a guardian: it starts its deputy, carries out the orders on its standard input, kills the group of the last
-// order when the input ends, and returns. The arguments are those of the process; the numbers of two files for the deputy are among them.
-func Guard() {
-	becomeGuardian("guardian")
-	var deputy *exec.Cmd
-	if len(os.Args) == guardianArgs {
-		in, lives := inheritedFile(os.Args[2]), inheritedFile(os.Args[3])
-		host.CloseInherited()
-		deputy = startDeputy(in, lives)
-		_, _ = in.Close(), lives.Close()
-	}
-	carryOut(os.Stdin)
-	if deputy != nil { // whatever it would do is done
-		_ = deputy.Process.Kill()
-		_ = deputy.Wait()
-	}
-}
-
-const guardianArgs = 4 // number of arguments of a guardian: this command's name, GuardianCommand, the numbers of two files
-
-// deputyArgs are the first arguments of a deputy. They name neither this command nor a guardian: see guardian.
-var deputyArgs = []string{"deputy", "of-run"}
-
-// startDeputy starts the deputy of this guardian; nil if it cannot be started. The deputy keeps one file open for as long as it lives.
-func startDeputy(in, lives *os.File) *exec.Cmd {
-	path, err := host.ExecutablePath()
-	if err != nil {
-		return nil
-	}
-	cmd := exec.Command(path)
-	cmd.Args, cmd.Env = append(slices.Clone(deputyArgs), strconv.Itoa(os.Getppid())), []string{}
-	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = in, lives, &syscall.SysProcAttr{Setsid: true}
-	if cmd.Start() != nil {
-		return nil
-	}
-	return cmd
-}
-
-// guardIfAsked makes this process a guardian or a deputy if its arguments say so, and exits when its work is done.
+// guardIfAsked makes this process a guardian or a deputy if its arguments say so: it carries out the orders on its standard input, kills the group
+// of the last order when the input ends, and exits.
 func guardIfAsked(args []string) {
 	switch {
-	case len(args) > 1 && args[1] == GuardianCommand:
-		Guard()
+	case len(args) == guardianArgs && args[1] == GuardianCommand:
+		host.Outlive("guardian")
+		endDeputy := startDeputy(inheritedFile(args[2]), inheritedFile(args[3]))
+		carryOut(os.Stdin)
+		endDeputy() // whatever it would do is done
 	case len(args) > 1 && slices.Equal(args[:len(deputyArgs)], deputyArgs):
-		becomeGuardian("deputy")
+		host.Outlive("deputy")
 		carryOut(os.Stdin)
 	default:
 		return
@@ -80,11 +45,28 @@ func guardIfAsked(args []string) {
 	os.Exit(cli.ExitOK)
 }
 
-// becomeGuardian prepares this process to carry out orders, under the given name.
-func becomeGuardian(name string) {
-	// A service manager that stops a service signals all its processes. The guardian must outlive run, and ends with its input.
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	host.NameProcess(name)
+// guardianArgs is the number of arguments of a guardian: this command's name, GuardianCommand, and the numbers of two files for the deputy.
+const guardianArgs = 4
+
+// deputyArgs are the first arguments of a deputy. They name neither this command nor a guardian: see guardian.
+var deputyArgs = []string{"deputy", "of-run"}
+
+// startDeputy starts the deputy of this guardian, which reads its orders from one file and keeps the other open for as long as it lives. This
+// process keeps no file that it has inherited but its orders. Without a deputy, run starts another guardian.
+func startDeputy(in, lives *os.File) (end func()) {
+	host.CloseInherited()
+	defer func() { _, _ = in.Close(), lives.Close() }()
+	path, err := host.ExecutablePath()
+	if err != nil {
+		return func() {}
+	}
+	cmd := exec.Command(path)
+	cmd.Args, cmd.Env = append(slices.Clone(deputyArgs), strconv.Itoa(os.Getppid())), []string{}
+	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = in, lives, &syscall.SysProcAttr{Setsid: true}
+	if cmd.Start() != nil {
+		return func() {}
+	}
+	return func() { _, _ = cmd.Process.Kill(), cmd.Wait() }
 }
 
 // carryOut carries out the orders in a pipe until the process at the other end is gone. One goroutine reads the orders and carries them

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -39,7 +40,8 @@ func TestGuardianThatWasStoppedCarriesOutOnlyTheNewestOrder(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- target.Wait() }()
 			defer func() { _ = target.Process.Kill() }()
-			cmd := exec.Command(os.Args[0], GuardianCommand)
+			cmd := exec.Command(os.Args[0])
+			cmd.Args = append(slices.Clone(deputyArgs), "0")
 			defer func() { _ = cmd.Wait() }()
 			defer func() { _ = cmd.Process.Kill() }()
 			in, err := cmd.StdinPipe()

@@ -19,33 +19,28 @@ type order struct {
 	Target int            // process, or group if negative, to send Signal to when the order is due; 0 for none
 	Signal syscall.Signal //
 	Slack  time.Duration  // how long after it is due the order is still in time
-	Due    time.Duration  // when the order is due, by the machine's monotonic clock
-	Boot   time.Duration  // the same by the clock that counts suspension; 0 if that clock could not be read
-	Wall   int64          // the same by the wall clock, in Unix nanoseconds, for machines without that clock
+	Due    time.Duration  // when the order is due, by orderClock
 }
 
-// orderAt returns o, due at the given instant. It reads the clocks before it computes the remaining time, so that a suspension
+// orderClock reads the clock of orders: that of the machine which counts suspension and which nobody sets. All processes share it. Where a
+// seccomp filter forbids that clock, the monotonic clock serves: then only run itself, by its lease, notices a suspension.
+func orderClock() time.Duration {
+	if boot, ok := lease.SinceBoot(); ok {
+		return boot
+	}
+	return host.Clock()
+}
+
+// orderAt returns o, due at the given instant. It reads the clock before it computes the remaining time, so that a suspension
 // of the machine in between makes the order due too early rather than too late.
 func orderAt(at time.Time, o order) order {
-	boot, ok := lease.SinceBoot()
-	mono := host.Clock()
-	left := timeutil.Remaining(at)
-	o.Due, o.Wall = mono+left, at.UnixNano()
-	if ok {
-		o.Boot = boot + left
-	}
+	now := orderClock()
+	o.Due = now + timeutil.Remaining(at)
 	return o
 }
 
-// remaining returns the time until the order is due. It uses the wall clock, which may have been stepped, only if no other
-// clock counts suspension.
-func (o order) remaining() time.Duration {
-	mono := o.Due - host.Clock()
-	if boot, ok := lease.SinceBoot(); ok && o.Boot != 0 {
-		return min(mono, o.Boot-boot)
-	}
-	return min(mono, time.Duration(o.Wall-time.Now().UnixNano()))
-}
+// remaining returns the time until the order is due.
+func (o order) remaining() time.Duration { return o.Due - orderClock() }
 
 // isDue reports whether the order has a target and its time has come.
 func (o order) isDue() bool { return o.Target != 0 && o.remaining() <= 0 }
@@ -62,7 +57,7 @@ func (o order) forDeputy() order {
 }
 
 // sameAs reports whether both orders ask for the same at the same instant. Instants that differ by less than a millisecond
-// count as the same: readings of different clocks are never simultaneous.
+// count as the same: the deadline of a term and the clock of orders are never read simultaneously.
 func (o order) sameAs(p order) bool {
-	return o.Group == p.Group && o.Target == p.Target && o.Signal == p.Signal && time.Duration(o.Wall-p.Wall).Abs() < time.Millisecond
+	return o.Group == p.Group && o.Target == p.Target && o.Signal == p.Signal && (o.Due-p.Due).Abs() < time.Millisecond
 }

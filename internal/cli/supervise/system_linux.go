@@ -15,12 +15,14 @@ import (
 // The requests that read and set the modes of a terminal.
 const getModes, setModes = unix.TCGETS, unix.TCSETS
 
-// dieWithParent asks the system to kill this process when the thread that started it ends. The request also holds for the
-// program that the calling thread executes.
+// dieWithParent asks the system to kill this process when the thread that started it ends. The request also holds for the program that the
+// calling thread executes. Only this request kills the program if run, its guardian and the deputy are killed at one instant. It covers the
+// program alone, and not what the program started.
 func dieWithParent() { _ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }
 
 // programAttributes puts a program into a process group of its own, in the foreground of the terminal if it gets the terminal,
-// and asks the system to kill the program when the thread that starts it ends.
+// and asks the system to kill the program when the thread that starts it ends. That request belongs to the first thread of the new process: it
+// holds at the gate until dieWithParent repeats it for the thread that executes the program.
 func programAttributes(hasTerminal bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Foreground: hasTerminal, Ctty: syscall.Stdin, Pdeathsig: syscall.SIGKILL}
 }

@@ -21,8 +21,8 @@ import (
 const flushTimeout = time.Second
 
 // startWitness starts the witness of this process: a child of this process that releases the key if this process is killed, once the program's
-// group is dead. It returns nil if there is to be none, or if the witness cannot be started. In the process of the witness it does not return, and
-// calls exiting before that process exits.
+// group is dead. The witness kills nothing: without it the next leader waits for the end of the lease. startWitness returns nil if there is to be
+// none, or if the witness cannot be started. In the process of the witness it does not return, and calls exiting before that process exits.
 func (r *Config) startWitness(name string, log *slog.Logger, exiting func()) *groupTeller {
 	if r.NoWitness {
 		return nil
