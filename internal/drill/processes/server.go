@@ -61,7 +61,7 @@ func (s *Server) Start(ctx context.Context) error {
 // awaitLoaded waits until the server accepts connections and has loaded its configuration after the given time, by the server's clock. It returns
 // an error if that takes too long, or if the process has ended by itself.
 func (s *Server) awaitLoaded(ctx context.Context, p *Process, before time.Time) error {
-	timeout := time.NewTimer(embedded.StartTimeout)
+	timeout := time.NewTimer(readyTimeout)
 	defer timeout.Stop()
 	for {
 		if loaded := s.monitor.loaded(); loaded.After(before) && s.monitor.accepts() {
@@ -75,7 +75,7 @@ func (s *Server) awaitLoaded(ctx context.Context, p *Process, before time.Time) 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout.C:
-			return fmt.Errorf("%s did not load its configuration within %v: see %s", s.Name, embedded.StartTimeout, s.log)
+			return fmt.Errorf("%s did not load its configuration within %v: see %s", s.Name, readyTimeout, s.log)
 		}
 	}
 }
