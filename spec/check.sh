@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has SPIN visit every state of the model of the election protocol, in several configurations, and expects of each mutant of the model a
+# Has SPIN visit every state of the models of elections and of sessions, in several configurations, and expects of each mutant of a model a
 # counterexample, which it writes to spec/traces. Needs spin and gcc. See docs/MODEL.md.
 #
 #   spec/check.sh          what CI runs
@@ -13,11 +13,13 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 format='%-34s %12s %8s %8s %8s  %s\n'
 
+model=election.pml
+
 # search NAME "options of the model" "options of gcc" "options of pan": one search, in a directory of its own
 search() {
 	dir=$work/$1
-	mkdir -p "$dir" && cp election.pml "$dir"
-	(cd "$dir" && spin -a $2 election.pml >spin.txt 2>&1 && gcc -w -DVECTORSZ=1024 -DMEMLIM=12000 $3 -o pan pan.c) || { cat "$dir/spin.txt"; exit 2; }
+	mkdir -p "$dir" && cp $model "$dir"
+	(cd "$dir" && spin -a $2 $model >spin.txt 2>&1 && gcc -w -DVECTORSZ=1024 -DMEMLIM=12000 $3 -o pan pan.c) || { cat "$dir/spin.txt"; exit 2; }
 	(cd "$dir" && ./pan -m2000000 -n $4 >out.txt 2>&1) || true
 	states=$(awk '/states, stored/ { n = $1 } END { print n + 0 }' "$dir/out.txt")
 	depth=$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' "$dir/out.txt" | tail -1)
@@ -83,12 +85,43 @@ mutants() {
 	return $failed
 }
 
-mutants >"$work/mutants.txt" &
+# Mutants of sessions. All let two lead one key:
+#   believe-a-closing     whoever closed a session need not be right: another has waited for nothing
+#   close-blindly         closes a session over another renewal than the one that was timed
+#   close-too-early       times a lease without regard to the clocks
+#   forget-the-wait       takes over from somebody who was still waiting for the lease of a third
+#   trust-an-empty-key    takes what was never claimed at once: the bucket may have been made again
+#   prove-nothing         and leads at once, without a renewal in this bucket, when its session is old enough
+#   trust-an-eviction     takes an evicted claim at once
+#   renew-unverified      extends the lease although its claims may be gone
+#   keep-claims           a session that is over leaves claims behind in memory
+#   outlive-the-session   leads by a claim after the lease of its session
+#   release-before-work   releases a claim while its work runs
+mutants_of_sessions() {
+	model=session.pml
+	breaks believe-a-closing   "-DBELIEVE_CLOSER"
+	breaks close-blindly       "-DCLOSE_BLINDLY"
+	breaks close-too-early     "-DLAPSE=LEASE"
+	breaks forget-the-wait     "-DFORGET_WAIT"
+	breaks trust-an-empty-key  "-DTRUST_EMPTY"
+	breaks prove-nothing       "-DPROVEN_AT_ONCE"
+	breaks trust-an-eviction   "-DTRUST_EVICTION"
+	breaks renew-unverified    "-DUNVERIFIED"
+	breaks keep-claims         "-DKEEP_CLAIMS"
+	breaks outlive-the-session "-DNO_DEADLINE"
+	breaks release-before-work "-DRELEASE_EARLY"
+	return $failed
+}
+
+(mutants && mutants_of_sessions) >"$work/mutants.txt" &
 printf "$format" configuration states depth MB seconds result
 holds two-slow-clocks    "-DN=2 -DFAULTS=1 -DSLIPS=1 -DFORGERY=0" "-O1 -DSAFETY" ""
 holds two-forgers        "-DN=2 -DFAULTS=2 -DSLIPS=0 -DEARLY=3 -DFORGERY=0 -DNO_DISASTERS -DNO_LATE_WRITES" "-O1 -DSAFETY" ""
 holds three              "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS" "-O1 -DSAFETY" ""
 holds liveness           "-DN=2 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DLIVENESS" "-O1" "-a"
+model=session.pml
+holds sessions           "-DS=2 -DK=1 -DFAULTS=1 -DSLIPS=2" "-O1 -DSAFETY" ""
+model=election.pml
 if [ "${1:-}" = full ]; then
 	holds three-forgers "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DFORGERY=0 -DNO_DISASTERS" "-O1 -DSAFETY" "-w26"
 	holds three-disasters "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DNO_LASTING" "-O1 -DSAFETY" "-w26"
