@@ -1,11 +1,8 @@
 package admin_test
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // promised returns what the line of a finding about a crash promises: at worst, and at worst if no standby has been notified of a renewal.
@@ -108,47 +104,4 @@ func TestCheckSaysWhichStandbyAnswersACrashWithinTheLease(t *testing.T) {
 		f.Expect(found.Message).To(And(ContainSubstring("within 625ms of its first campaign"), ContainSubstring("stand-down of 7.5s")))
 		f.Expect(check(f, bucket.KeyValue)["expect-crash"].Short).To(HaveSuffix(" at worst"), "there the worst is that of an expiry in any case")
 	}, republished)
-}
-
-// The first figure of a cell of the table is computed, and any other was measured.
-func TestTheTableOfTuningIsWhatCheckPromises(t *testing.T) {
-	text, err := os.ReadFile("../docs/TUNING.md")
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	_, text, _ = bytes.Cut(text, []byte("| TTL | interval | crash, median | crash, worst | unseen | outage survived |\n"))
-	rows := regexp.MustCompile(`(?m)\A\|[-|]+\n((?:\|.*\n)+)`).FindSubmatch(text)
-	NewWithT(t).Expect(rows).NotTo(BeNil())
-	for row := range strings.Lines(string(rows[1])) {
-		t.Run(row, func(t *testing.T) {
-			fleettest.Run(t, func(f *fleet) {
-				var cells []time.Duration
-				for _, cell := range regexp.MustCompile(`\| ([\d.]+)`).FindAllStringSubmatch(row, -1) {
-					d, err := time.ParseDuration(cell[1] + "s")
-					f.Expect(err).NotTo(HaveOccurred())
-					cells = append(cells, d)
-				}
-				f.Expect(cells).To(HaveLen(6))
-				ttl, interval := cells[0], cells[1]
-				js, err := jetstream.New(f.Server.Connect(f.T))
-				f.Expect(err).NotTo(HaveOccurred())
-				bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ROW", TTL: ttl, Storage: jetstream.MemoryStorage})
-				f.Expect(err).NotTo(HaveOccurred())
-				found := check(f, bucket, election.WithCampaignInterval(interval))
-				m := regexp.MustCompile(`takes (\S+) in the median and (\S+) at worst until`).FindStringSubmatch(found["expect-crash"].Message)
-				f.Expect(m).NotTo(BeNil())
-				median, err := time.ParseDuration(m[1])
-				f.Expect(err).NotTo(HaveOccurred())
-				worst, err := time.ParseDuration(m[2])
-				f.Expect(err).NotTo(HaveOccurred())
-				const digit = 100 * time.Millisecond
-				f.Expect(cells[2]).To(Equal(median.Round(digit)), "crash, median")
-				f.Expect(cells[3]).To(Equal((worst + digit - 1).Truncate(digit)), "crash, worst: what is promised must hold")
-				f.Expect(cells[4]).To(Equal((ttl + interval/2).Round(digit)), "unseen")
-				survived := regexp.MustCompile(`survives (\S+) without`).FindStringSubmatch(found["expect-outage"].Message)
-				f.Expect(survived).NotTo(BeNil())
-				outage, err := time.ParseDuration(survived[1])
-				f.Expect(err).NotTo(HaveOccurred())
-				f.Expect(cells[5].Truncate(timeutil.SecondDigit(cells[5]))).To(Equal(outage), "outage survived")
-			})
-		})
-	}
 }

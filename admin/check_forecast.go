@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/forecast"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
@@ -96,16 +97,14 @@ func (c *checkup) markerFix(version string) string {
 	return fix
 }
 
-// estimate is how long it takes until somebody leads again.
-type estimate struct{ median, worst time.Duration }
-
-func (e estimate) String() string {
-	return fmt.Sprintf("%v in the median and %v at worst", e.median.Round(time.Millisecond), e.worst.Round(time.Millisecond))
+// describe returns an estimate in words.
+func describe(e forecast.Estimate) string {
+	return fmt.Sprintf("%v in the median and %v at worst", e.Median.Round(time.Millisecond), e.Worst.Round(time.Millisecond))
 }
 
 // short returns the estimate with two digits, the worst rounded up.
-func (e estimate) short() string {
-	return fmt.Sprintf("%v, or %v at worst", timeutil.TwoDigits(e.median), twoDigitsUp(e.worst))
+func short(e forecast.Estimate) string {
+	return fmt.Sprintf("%v, or %v at worst", timeutil.TwoDigits(e.Median), twoDigitsUp(e.Worst))
 }
 
 // twoDigitsUp rounds a duration up to two digits: what is promised at worst must hold.
@@ -114,107 +113,9 @@ func twoDigitsUp(d time.Duration) time.Duration {
 	return (d + unit - 1).Truncate(unit)
 }
 
-func (e estimate) plus(median, worst time.Duration) estimate {
-	return estimate{e.median + median, e.worst + worst}
-}
-
-// requestTime stands for the time that a write takes.
-const requestTime = time.Millisecond
-
-// capability is what candidates can do about a vacancy.
-type capability struct {
-	notified   bool          // of changes
-	markers    time.Duration // how long the marker of an expiry is stored; 0 if expiries are not announced
-	named      bool          // a release and a renewal name successors
-	unreadable bool          // they cannot read the key
-	remembers  bool          // releases never expire
-	connected  bool          // they know their connection, and see who removed the key
-	plain      bool          // they write bare names
-	backoff    bool          // they campaign at other intervals than they renew
-}
-
-// failovers are the times without a leader after a release, a crash and an eviction. The median after a crash is that of a leader that crashes at any
-// time between two renewals.
-type failovers struct {
-	release, crash, eviction estimate
-
-	// after a crash before any standby has been notified of a renewal, so that none can time the lease; zero if that makes no difference
-	unseen estimate
-}
-
-func (c capability) failovers(t timing.Timing) (f failovers) {
-	expiry := estimate{t.TTL - t.Interval/2, t.TTL + timing.ExpiryLateness}
-	removed := max(t.StandDown, t.TTL, timing.LapseTime(t.LeaseTime(), t.TTL, true))
-	answer := estimate{core.ShortSpread / 2, core.ShortSpread} // to a release
-	if c.named {
-		answer = estimate{requestTime, core.HeadStart + core.ShortSpread} // at worst the one that is named is gone
-	}
-	if c.notified && !c.unreadable { // a notification is a reason to read the key, and no more
-		spread := estimate{t.Spread() / 2, t.Spread()}
-		switch {
-		case c.markers == 0: // an expiry is noticed because no renewal comes
-			expiry.median += timing.ExpiryLateness
-		case c.named && !c.plain:
-			spread.median = requestTime
-		}
-		f = failovers{release: answer, crash: expiry.plus(t.StandDown, t.StandDown).plus(spread.median, spread.worst), eviction: spread.plus(removed, removed)}
-		if takeover, possible := c.takeover(t); possible {
-			f.unseen, f.crash = f.crash, takeover
-		}
-		return f
-	}
-	longest := t.Interval
-	if c.backoff {
-		longest = t.TTL
-	}
-	campaign := estimate{longest / 2, longest}
-	vacant := campaign.plus(t.StandDown, t.StandDown)
-	f.crash = vacant.plus(expiry.median, expiry.worst)
-	if c.unreadable { // the release, or the marker of the removal, has to expire, and then the marker of that
-		f.crash = f.crash.plus(c.markers, c.markers)
-		f.release = vacant.plus(c.markers+t.TTL, c.markers+t.TTL+timing.ExpiryLateness)
-		f.eviction = f.release
-		if c.remembers { // the release never expires, and counts as nobody's lease once it has outlived the TTL
-			f.release = campaign.plus(campaign.median, campaign.worst).plus(t.TTL+timing.ExpiryLateness, t.TTL+timing.ExpiryLateness).plus(removed, removed)
-		}
-		return f
-	}
-	if f.eviction = vacant; c.connected {
-		f.eviction = campaign.plus(removed, removed)
-	}
-	if f.release = campaign.plus(0, answer.worst); c.plain || c.markers == 0 { // it is deleted, and then proves nothing
-		f.release = f.eviction
-	}
-	return f
-}
-
-// takeover returns the time without a leader after a crash that is answered by a takeover of the lapsed lease. It is possible if some candidate comes
-// before the server expires the key; the worst time is that of an expiry if the successor that the last renewal names is gone, and the others may come later.
-func (c capability) takeover(t timing.Timing) (e estimate, possible bool) {
-	const requests = 5 * requestTime // a read, the takeover and the renewal
-	lapse := timing.LapseTime(t.LeaseTime(), t.TTL, true)
-	if !c.connected || c.plain || lapse >= t.TTL {
-		return e, false
-	}
-	pause := (&core.Bucket{Timing: t}).TakeoverPause() + requests
-	last := lapse + max(core.ShortSpread, min(t.TTL-lapse, t.Spread())/2)
-	if c.named {
-		last += core.HeadStart
-	}
-	e = estimate{lapse - t.Interval/2 + pause, last + pause}
-	if last+requests >= t.TTL {
-		e.worst = t.TTL + timing.ExpiryLateness + t.StandDown + t.Spread()
-	}
-	return e, true
-}
-
-// maxServerFailover is how long a replicated stream may refuse writes after the server that led it has crashed, until the others have
-// noticed and elected another: 4 to 9 s, and a little more for the renewal.
-const maxServerFailover = 9500 * time.Millisecond
-
 // survival returns how long a leader survives without the bucket, to two digits.
 func survival(t timing.Timing) time.Duration {
-	room := t.LeaseTime() - t.Interval
+	room := forecast.Survival(t)
 	return room.Truncate(timeutil.SecondDigit(room))
 }
 
@@ -224,39 +125,39 @@ func (c *checkup) forecast() {
 		return
 	}
 	t, source := *c.timing, c.source()
-	can := capability{
-		notified: source != core.NoSource, markers: c.info.MarkerTTL, named: c.conn != nil && c.probes.attempts == nil, remembers: c.info.Remembers, unreadable: c.role == RoleCandidate && c.probes.read != nil,
-		connected: c.conn != nil, plain: c.PlainValue, backoff: c.Backoff != nil,
+	can := forecast.Candidates{
+		Notified: source != core.NoSource, Markers: c.info.MarkerTTL, Named: c.conn != nil && c.probes.attempts == nil, Remembers: c.info.Remembers, Unreadable: c.role == RoleCandidate && c.probes.read != nil,
+		Connected: c.conn != nil, Plain: c.PlainValue, Backoff: c.Backoff != nil,
 	}
-	acts := can.notified && !can.unreadable
-	best := can.failovers(t)
-	can.notified = false
-	polled := can.failovers(t)
-	expect := func(code, after string, e, polled estimate, more, fix string) {
-		until := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", polled)
+	acts := can.Notified && !can.Unreadable
+	best := can.Failovers(t)
+	can.Notified = false
+	polled := can.Failovers(t)
+	expect := func(code, after string, e, polled forecast.Estimate, more, fix string) {
+		until := fmt.Sprintf("%v until somebody leads again, as candidates cannot act on notifications", describe(polled))
 		if acts {
-			until = fmt.Sprintf("%v until somebody leads again, as candidates are notified (%s); %v if one is not", e, source, polled)
+			until = fmt.Sprintf("%v until somebody leads again, as candidates are notified (%s); %v if one is not", describe(e), source, describe(polled))
 		} else {
 			e = polled
 		}
 		c.add(SeverityInfo, code, "after "+after+" it takes "+until+more, fix)
-		c.shorten("after " + after + " somebody leads again in " + e.short())
+		c.shorten("after " + after + " somebody leads again in " + short(e))
 	}
-	expect("expect-release", "a release", best.release, polled.release, "", "")
-	expect("expect-crash", "the crash of a leader", best.crash, polled.crash, crashTerms(t, best.unseen, can.named), "for less, lower the TTL")
-	if unseen := best.unseen.worst; acts && unseen > best.crash.worst {
+	expect("expect-release", "a release", best.Release, polled.Release, "", "")
+	expect("expect-crash", "the crash of a leader", best.Crash, polled.Crash, crashTerms(t, best.Unseen, can.Named), "for less, lower the TTL")
+	if unseen := best.Unseen.Worst; acts && unseen > best.Crash.Worst {
 		c.shorten(fmt.Sprintf("%s; %v if no standby has been notified of a renewal yet", c.findings[len(c.findings)-1].Short, twoDigitsUp(unseen)))
 	}
-	expect("expect-eviction", "somebody deleted the leader's key", best.eviction, polled.eviction, "", "have the leader resign instead, which takes no stand-down")
+	expect("expect-eviction", "somebody deleted the leader's key", best.Eviction, polled.Eviction, "", "have the leader resign instead, which takes no stand-down")
 
-	can.notified = acts
+	can.Notified = acts
 	c.forecastOutage(t, can)
 }
 
 // crashTerms says of what the time after a crash consists, and which standby can answer a crash by the lease, in words that follow that time. unseen is
 // the time if none can; zero if none ever can.
-func crashTerms(t timing.Timing, unseen estimate, named bool) string {
-	if unseen.worst == 0 {
+func crashTerms(t timing.Timing, unseen forecast.Estimate, named bool) string {
+	if unseen.Worst == 0 {
 		return fmt.Sprintf(": what is left of the TTL of %v, and a stand-down of %v", t.TTL, t.StandDown)
 	}
 	seen := fmt.Sprintf("which is within %v", t.Interval)
@@ -264,11 +165,11 @@ func crashTerms(t timing.Timing, unseen estimate, named bool) string {
 		seen = fmt.Sprintf("which is within %v of its first campaign, and within %v of a reconnection", t.TTL/core.NewcomerPart, t.Interval)
 	}
 	return fmt.Sprintf(": what is left of the lease, if a standby has been notified of a renewal, %s; else %v at worst: the TTL of %v, its lateness of %v, and a stand-down of %v",
-		seen, unseen.worst.Round(time.Millisecond), t.TTL, timing.ExpiryLateness, t.StandDown)
+		seen, unseen.Worst.Round(time.Millisecond), t.TTL, timing.ExpiryLateness, t.StandDown)
 }
 
 // forecastOutage reports which outage of the bucket a term survives, and how it would survive the crash of a server.
-func (c *checkup) forecastOutage(t timing.Timing, can capability) {
+func (c *checkup) forecastOutage(t timing.Timing, can forecast.Candidates) {
 	message, fix := fmt.Sprintf("a leader survives %v without the bucket", survival(t)), ""
 	short := message
 	const crash = "the crash of the server that leads the bucket's stream, after which the others take 4 to 9s"
@@ -276,7 +177,7 @@ func (c *checkup) forecastOutage(t timing.Timing, can capability) {
 	case c.info.Stream == nil, cfg.Storage == jetstream.MemoryStorage:
 	case cfg.Replicas <= 1:
 		message += ": a restart of its server that takes no longer ends no term"
-	case t.LeaseTime()-t.Interval >= maxServerFailover:
+	case forecast.Survival(t) >= forecast.ServerFailover:
 		message += ", and so " + crash
 		short += ", and so the crash of a server"
 	default:
@@ -293,7 +194,7 @@ const sharedTTL = 65 * time.Second
 
 // outlastServer returns with which TTL and interval leaders survive the crash of a server, and what these do to failovers. Where candidates of Choria
 // may campaign too the interval stays what theirs is: they learn of a loss by their next renewal only.
-func (c *checkup) outlastServer(t timing.Timing, can capability) string {
+func (c *checkup) outlastServer(t timing.Timing, can forecast.Candidates) string {
 	ttl := timing.DefaultTTL
 	if c.SuitableInterval(c.info, ttl) != timing.ShortInterval(ttl) {
 		ttl = max(sharedTTL, t.TTL)
@@ -308,7 +209,7 @@ func (c *checkup) outlastServer(t timing.Timing, can capability) string {
 		fix += ", without WithLeaseMargin"
 	}
 	median := func(t timing.Timing) time.Duration {
-		return timeutil.TwoDigits(can.failovers(t).crash.median)
+		return timeutil.TwoDigits(can.Failovers(t).Crash.Median)
 	}
 	return fmt.Sprintf("use %s: then a leader survives %v, and after the crash of a leader somebody leads again in %v in the median, in place of %v", fix, survival(better), median(better), median(t))
 }

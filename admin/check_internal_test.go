@@ -13,50 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/timing"
 )
-
-func TestForecastByWhatCandidatesCanDo(t *testing.T) {
-	ms := func(median, worst float64) estimate {
-		return estimate{time.Duration(median * float64(time.Millisecond)), time.Duration(worst * float64(time.Millisecond))}
-	}
-	standard, err := (&timing.Durations{}).Timing(10 * time.Second)
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	quick := standard
-	quick.StandDown = time.Second
-	const markers = time.Second
-	for name, c := range map[string]struct {
-		can                      capability
-		timing                   timing.Timing
-		release, crash, eviction estimate
-	}{
-		"notified":                {capability{notified: true, markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
-		"named":                   {capability{notified: true, markers: markers, named: true, connected: true}, standard, ms(1, 50), ms(6137, 9998), ms(10001, 10625)},
-		"no markers":              {capability{notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
-		"a short stand-down":      {capability{notified: true, markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
-		"bare names":              {capability{notified: true, plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
-		"polls":                   {capability{markers: markers}, standard, ms(3750, 7525), ms(17500, 25400), ms(11250, 15000)},
-		"polls, connected":        {capability{markers: markers, named: true, connected: true}, standard, ms(3750, 7550), ms(17500, 25400), ms(13750, 17500)},
-		"polls, no markers":       {capability{}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
-		"polls, bare names":       {capability{markers: markers, plain: true}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
-		"may not read":            {capability{notified: true, markers: markers, unreadable: true}, standard, ms(22250, 26400), ms(18500, 26400), ms(22250, 26400)},
-		"may not read, no marker": {capability{unreadable: true}, standard, ms(21250, 25400), ms(17500, 25400), ms(21250, 25400)},
-		"a backoff":               {capability{markers: markers, backoff: true}, standard, ms(5000, 10025), ms(18750, 27900), ms(12500, 17500)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			f := c.can.failovers(c.timing)
-			g.Expect(f.release).To(Equal(c.release))
-			g.Expect(f.crash).To(Equal(c.crash))
-			g.Expect(f.eviction).To(Equal(c.eviction))
-			if c.can.notified && c.can.connected {
-				g.Expect(f.unseen).To(Equal(ms(13751, 18525)))
-			} else {
-				g.Expect(f.unseen).To(BeZero())
-			}
-		})
-	}
-}
 
 func TestFixForMissingMarkersWorksOnTheServerThereIs(t *testing.T) {
 	g := NewWithT(t)

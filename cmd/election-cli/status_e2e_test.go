@@ -107,7 +107,7 @@ func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.
 	code, _, stderr = f.run("evict", key(7), "--force")
 	f.Expect(code).To(BeZero(), stderr)
 	update := feed.next()
-	f.Expect(update).To(And(HavePrefix("event: rows\n"), ContainSubstring("499 of 500"), MatchRegexp(`evicted \(deleted\) by \S+@\S+</span>`)))
+	f.Expect(update).To(And(HavePrefix("data: <header"), ContainSubstring("499 of 500"), MatchRegexp(`evicted \(deleted\) by \S+@\S+</span>`)))
 	f.Expect(strings.Count(update, "<tr data-key")).To(Equal(1))
 	f.Expect(len(update)).To(BeNumerically("<", 1200))
 

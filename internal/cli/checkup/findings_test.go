@@ -149,7 +149,7 @@ func TestOnlyAnErrorOfTheLastTryOfACandidateThatIsNotReadyIsAReason(t *testing.T
 			`: requests of "b" fail, 3s ago: insufficient resources\x1b. Fix: raise max_file of the servers`: {{Name: "a"}, fails},
 			`: requests of "b" fail: insufficient resources\x1b. Fix: `:                                      {stale, undated},
 			`: 1 candidate answers, and none is ready. Fix: run 'election-cli candidates k --bucket B'`:      {stale},
-			`: 2 candidates answer. Fix: run 'election-cli wait k --max-wait 40s --bucket B'; if nobody`:     {fails, ready},
+			`: 2 candidates answer. Fix: run 'election-cli wait k --max-wait 31s --bucket B'; if nobody`:     {fails, ready},
 		} {
 			r := &Result{Bucket: "B", TTLS: ttl.Seconds()}
 			r.Findings = r.checkLeader("k", holder, "", ttl, ttl)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/forecast"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
@@ -116,8 +116,13 @@ func (r *Result) command(command string) string {
 	return cli.NameCommand(command, r.Bucket)
 }
 
-// patience is how long it takes at most, in whole seconds, until a candidate leads that polls.
-func (r *Result) patience() time.Duration { return time.Duration(math.Ceil(4*r.TTLS)) * time.Second }
+// patience is how long it takes at most, in whole seconds, until a candidate leads that polls, whatever its interval is.
+func (r *Result) patience() time.Duration {
+	ttl := terminal.FromSeconds(r.TTLS)
+	slowest, _ := (&timing.Durations{Interval: new(timing.LongestInterval(ttl))}).Timing(ttl)
+	worst := forecast.Candidates{Backoff: true, Unreadable: true, Markers: kv.MarkerTTL}.Failovers(slowest).Crash.Worst
+	return (worst + time.Second - 1).Truncate(time.Second)
+}
 
 // notReady is what to do about candidates that answer, and would not take over.
 func (r *Result) notReady(key string) string {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/kv"
@@ -18,8 +17,8 @@ import (
 // maxElections is the maximum number of elections that a page keeps.
 const maxElections = 5000
 
-// elections are the elections that the page observes. A reader of the list asks for what changed since a version, so that an update has
-// only the elections that changed.
+// elections are the elections that the page observes: what events, queries and operators tell of them, behind one lock. Pages and metrics read
+// them, and keep no copy.
 type elections struct {
 	only     string          // the only key that the page observes; empty for all keys of the bucket
 	expected map[string]bool // the keys of the elections that the page keeps, though nobody leads them
@@ -28,24 +27,12 @@ type elections struct {
 
 	mu            sync.Mutex
 	clock         look.ServerClock // this host's until the bucket is observed
-	ttl           time.Duration    // of the bucket, as it was last read; zero until then, or if candidates do not go by it
-	pausesRead    time.Time        // when the pauses were last read; zero if never
-	observedSince time.Time        // zero while the bucket is not observed
+	info          *kv.Info         // what the server last said about the bucket; nil until then
+	pausesRead    time.Time        // when that was; zero if never
+	observedSince time.Time        // the histories are complete since then; zero while the bucket is not observed
 	byKey         map[string]*entry
 	full          bool          // elections were left out, because the page keeps too many
-	version       uint64        // of the list: grows with each change
-	removed       uint64        // the version at which an election was last removed
 	changed       wakeup.Signal // wakes the readers of the list
-}
-
-// entry is one election of the list.
-type entry struct {
-	*history
-	candidates poll[[]admin.Candidate]
-	version    uint64    // of the list, when the election last changed
-	shown      condition // on the list
-	asked      time.Time // when its candidates were last asked how many would take over
-	unanswered int       // how often they have not answered that since they last did
 }
 
 // newElections returns the elections of a bucket with those that are expected, or the only one of the key unless that is empty.
@@ -69,9 +56,9 @@ func (l *elections) startObserving(clock look.ServerClock) {
 	defer l.mu.Unlock()
 	l.clock, l.observedSince = clock, clock.Now()
 	for _, e := range l.byKey {
-		e.startObserving(clock, l.observedSince)
+		l.touch(e)
 	}
-	l.touchAll()
+	l.changed.Broadcast()
 }
 
 // stopObserving records that nothing is known of the elections from now on.
@@ -80,30 +67,24 @@ func (l *elections) stopObserving() {
 	defer l.mu.Unlock()
 	l.observedSince = time.Time{}
 	for _, e := range l.byKey {
-		e.stopObserving()
+		e.stopObserving(l.clock.Now())
+		l.touch(e)
 	}
-	l.touchAll()
-}
-
-// touchAll has each reader receive the whole list. The caller holds mu.
-func (l *elections) touchAll() {
-	l.version++
-	l.removed = l.version
 	l.changed.Broadcast()
 }
 
-// touch records a change of an election. The caller holds mu.
+// touch tells the readers that an election has changed. The caller holds mu.
 func (l *elections) touch(e *entry) {
-	l.version++
-	e.version = l.version
+	e.row = nil
+	e.changed.Broadcast()
 	l.changed.Broadcast()
 }
 
-// election returns the election of a key; nil if the page does not know it.
-func (l *elections) election(key string) *entry {
+// has reports whether the page knows an election.
+func (l *elections) has(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.byKey[key]
+	return l.byKey[key] != nil
 }
 
 // ensure returns the election of a key, and adds it if need be; nil if the page keeps too many. The caller holds mu.
@@ -114,7 +95,7 @@ func (l *elections) ensure(key string) *entry {
 	case len(l.byKey) >= maxElections:
 		l.full = true
 	default:
-		e = &entry{history: &history{length: l.length, clock: l.clock, observedSince: l.observedSince, counts: counts{}}}
+		e = &entry{counts: counts{}}
 		l.byKey[strings.Clone(key)] = e
 	}
 	return e
@@ -127,28 +108,18 @@ func (l *elections) add(event observe.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ttl > 0 { // the observer knows that of its start
-		event.Leader.Expires = event.Leader.Renewed.Add(l.ttl)
+	if l.info != nil && l.info.HasTTL() { // the observer knows that of its start
+		event.Leader.Expires = event.Leader.Renewed.Add(l.info.TTL)
 	}
-	if e := l.ensure(event.Key); e != nil && e.add(event) {
-		e.asked, e.unanswered = time.Time{}, 0 // what its candidates answered is out of date
+	if e := l.ensure(event.Key); e != nil && e.add(event, l.observedSince, l.clock.Now(), l.length) {
 		l.touch(e)
-	}
-}
-
-// setTTL records the TTL of the bucket.
-func (l *elections) setTTL(info kv.Info) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ttl = 0; info.HasTTL() {
-		l.ttl = info.TTL
 	}
 }
 
 // maxEnded limits the elections that had ended when the page began to observe them: the latest are kept.
 const maxEnded = 500
 
-// setEnded records how elections had ended when the page began to observe them.
+// setEnded records how elections had ended when the page began to observe them, unless a candidate holds the key by now.
 func (l *elections) setEnded(ended []observe.Event) {
 	slices.SortFunc(ended, func(a, b observe.Event) int { return b.At.Compare(a.At) })
 	l.mu.Lock()
@@ -157,37 +128,51 @@ func (l *elections) setEnded(ended []observe.Event) {
 		if event.Kind != observe.Released || validate.Key(event.Key) != nil {
 			continue
 		}
-		if e := l.ensure(event.Key); e != nil {
-			e.setEnded(event)
+		if e := l.ensure(event.Key); e != nil && e.holder == nil && e.ended == nil {
+			e.ended = &event
 			l.touch(e)
 		}
 	}
 }
 
-// setPauses records which elections are paused, and forgets the elections without a leader, a pause or an event.
-func (l *elections) setPauses(pauses map[string]kv.Pause) {
+// setInfo records what the server says about the bucket: its TTL, and which elections are paused. It forgets the elections without a leader,
+// a pause or an event.
+func (l *elections) setInfo(info kv.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key := range pauses {
+	now := l.clock.Now()
+	for key := range info.Paused {
 		if key == l.only || l.only == "" && validate.Key(key) == nil {
 			l.ensure(key)
 		}
 	}
 	for key, e := range l.byKey {
 		var pause *kv.Pause
-		if p, paused := pauses[key]; paused {
+		if p, paused := info.Paused[key]; paused {
 			p.By = terminal.Printable(p.By)
 			pause = &p
 		}
-		if e.setPause(pause, l.pausesRead) {
+		if e.setPause(pause, l.pausesRead, now) {
 			l.touch(e)
 		}
+		e.prune(now, l.length)
 		if key != l.only && !l.expected[key] && e.isOver() {
 			delete(l.byKey, key)
-			l.touchAll()
+			l.touch(e)
 		}
 	}
-	l.pausesRead = l.clock.Now()
+	l.info, l.pausesRead = &info, now
+}
+
+// setCandidates records what the candidates of an election answered.
+func (l *elections) setCandidates(e *entry, a answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.err != nil {
+		a.list = e.candidates.list
+	}
+	e.candidates = a
+	e.changed.Broadcast()
 }
 
 // longestUnasked returns the holders of at most n elections, those whose candidates were asked the longest ago, and records that they are asked.
@@ -201,17 +186,15 @@ func (l *elections) longestUnasked(n int, within time.Duration) []look.Holder {
 		if e.unanswered > 0 && e.unanswered <= maxUnanswered {
 			wait = min(within, queryInterval)
 		}
-		if e.currentHolder() != nil && time.Since(e.asked) >= wait {
+		if e.holder != nil && time.Since(e.asked) >= wait {
 			held = append(held, e)
 		}
 	}
 	slices.SortFunc(held, func(a, b *entry) int { return a.asked.Compare(b.asked) })
 	var holders []look.Holder
 	for _, e := range held[:min(n, len(held))] {
-		if h := e.currentHolder(); h != nil {
-			e.asked = time.Now()
-			holders = append(holders, look.Holder{Leader: *h, Paused: e.isPaused()})
-		}
+		e.asked = time.Now()
+		holders = append(holders, look.Holder{Leader: *e.holder, Paused: e.pause != nil})
 	}
 	return holders
 }

@@ -2,8 +2,8 @@ package serving
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -48,15 +48,14 @@ func serveFile(contentType, text string) http.HandlerFunc {
 	}
 }
 
-// selected returns the election that a request asks for; nil for the list of all. It answers a request for one that the page does not know.
-func (p *statusPage) selected(w http.ResponseWriter, r *http.Request) (key string, e *entry, ok bool) {
-	if key = cmp.Or(r.URL.Query().Get("key"), p.elections.only); key == "" {
-		return "", nil, true
-	}
-	if e = p.elections.election(key); e == nil {
+// selected returns the key of the election that a request asks for; empty for the list of all. It answers a request for an election that the
+// page does not know.
+func (p *statusPage) selected(w http.ResponseWriter, r *http.Request) (key string, ok bool) {
+	key = cmp.Or(r.URL.Query().Get("key"), p.elections.only)
+	if ok = key == "" || p.elections.has(key); !ok {
 		p.serveUnknown(w, key)
 	}
-	return key, e, e != nil
+	return key, ok
 }
 
 // serveUnknown answers a request for an election that the page does not know.
@@ -88,34 +87,37 @@ func (p *statusPage) render(w http.ResponseWriter, code int, name string, data a
 
 // servePage serves the list of elections, or one election with the candidates that answer now.
 func (p *statusPage) servePage(w http.ResponseWriter, r *http.Request) {
-	key, e, ok := p.selected(w, r)
+	key, ok := p.selected(w, r)
 	if !ok {
 		return
 	}
 	if own := p.candidate.Load(); own != nil && !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		h, _ := e.snapshot()
-		serveLeaderName(w, leaderName(h, own))
+		serveLeaderName(w, p.leaderName(own))
 		return
 	}
-	if e == nil {
-		data, _ := p.list(r.Context(), 0, true)
+	if key == "" {
+		data, _ := p.list(r.Context(), nil, true)
 		p.render(w, http.StatusOK, "listpage", data)
-		return
+	} else if data, _ := p.data(r.Context(), key, true); data != nil {
+		p.render(w, http.StatusOK, "page", data)
+	} else {
+		p.serveUnknown(w, key)
 	}
-	data, _ := p.data(r.Context(), key, e, true)
-	p.render(w, http.StatusOK, "page", data)
 }
 
 // leaderName returns the name of the leader; empty if nobody leads. A candidate leads by its own lease, and not by what is stored.
-func leaderName(h snapshot, own *election.Election) string {
-	status := own.Status()
+func (p *statusPage) leaderName(own *election.Election) string {
+	l, status := p.elections, own.Status()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.byKey[l.only]
 	switch {
 	case own.IsLeader():
 		return status.Name
-	case h.condition != led || h.holder.Instance == status.Instance:
+	case e.condition(l.clock.Now()) != led || e.holder.Instance == status.Instance:
 		return ""
 	}
-	return h.holder.Name
+	return e.holder.Name
 }
 
 // serveLeaderName answers programs, which do not ask for HTML as browsers do, in the words of the sidecar leader-elector of Kubernetes.
@@ -136,9 +138,9 @@ func (p *statusPage) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "{\"healthy\":%v}\n", healthy)
 }
 
-// serveEvents sends the main part of the page as server-sent events: at once, at each change, and at each refresh interval.
+// serveEvents sends the parts of the page that change as server-sent events: all at once, and then at each change and at each refresh interval.
 func (p *statusPage) serveEvents(w http.ResponseWriter, r *http.Request) {
-	key, e, ok := p.selected(w, r)
+	key, ok := p.selected(w, r)
 	if !ok {
 		return
 	}
@@ -154,76 +156,24 @@ func (p *statusPage) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many readers follow the events already: open the page instead", http.StatusServiceUnavailable)
 		return
 	}
-	next := (&listFeed{statusPage: p}).next
-	if e != nil {
-		next = func(ctx context.Context) (string, <-chan struct{}, error) {
-			data, changed := p.data(ctx, key, e, false)
-			text, err := message("", "main", data)
-			return text, changed, err
-		}
-	}
-	p.send(r.Context(), w, next)
-}
-
-// send sends the messages that next returns, until the reader disconnects.
-func (p *statusPage) send(ctx context.Context, w http.ResponseWriter, next func(context.Context) (text string, changed <-chan struct{}, err error)) {
 	control := http.NewResponseController(w)
-	for {
-		text, changed, err := next(ctx)
+	for f := newFeed(p, key); ; {
+		text, changed, err := f.next(r.Context())
 		if err != nil {
-			p.log.Error("Cannot render the status page", "error", err)
+			if !errors.Is(err, errForgotten) {
+				p.log.Error("Cannot render the status page", "error", err)
+			}
 			return
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := w.Write([]byte(text)); err != nil || control.Flush() != nil || timeutil.Pause(ctx, minRefreshInterval) != nil {
+		if _, err := w.Write([]byte(text)); err != nil || control.Flush() != nil || timeutil.Pause(r.Context(), minRefreshInterval) != nil {
 			return
 		}
 		select {
-		case <-ctx.Done():
+		case <-r.Context().Done():
 			return
 		case <-changed:
 		case <-time.After(refreshInterval):
 		}
 	}
-}
-
-// listFeed is what one reader receives of the list of elections: first the whole list, and then those elections that changed.
-type listFeed struct {
-	*statusPage
-	version uint64
-	header  string // the last one
-}
-
-// next returns the next message. Without a change that is a comment, which keeps the connection alive.
-func (f *listFeed) next(ctx context.Context) (string, <-chan struct{}, error) {
-	data, changed := f.list(ctx, f.version, false)
-	f.version = data.version
-	header, err := message("", "listheader", data)
-	if err != nil {
-		return "", nil, err
-	}
-	before := f.header
-	f.header = header
-	switch {
-	case data.whole:
-		text, err := message("", "list", data)
-		return text, changed, err
-	case len(data.Rows) == 0 && header == before:
-		return ":\n\n", changed, nil
-	}
-	text, err := message("rows", "listrows", data)
-	return text, changed, err
-}
-
-// message renders a template as a server-sent event.
-func message(event, name string, data any) (string, error) {
-	var b strings.Builder
-	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
-		return "", err
-	}
-	text := "data: " + strings.ReplaceAll(b.String(), "\n", "\ndata: ") + "\n\n"
-	if event != "" {
-		text = "event: " + event + "\n" + text
-	}
-	return text, nil
 }

@@ -15,16 +15,13 @@ import (
 	"github.com/natscampaign/election/internal/natural"
 )
 
-// listData is what the page shows about all elections of a bucket: the summary, and those elections that changed.
+// listData is what the page shows about all elections of a bucket: the summary, and those elections that a reader does not have as they are.
 type listData struct {
 	pageHead
 	Summary string
 	About   string // the TTL and the replicas; empty while they are not known
 	Epoch   string // of the lines of time
-	Rows    []listRow
-
-	whole   bool // Rows are all elections
-	version uint64
+	Rows    []*listRow
 }
 
 // listRow is one election of the list. All text in it is printable, and the template escapes it.
@@ -40,7 +37,8 @@ type listRow struct {
 	Change, Kind string // the last event
 	ChangeTime   *moment
 	Eviction     *eviction // nil if there was none
-	Strip        strip
+	Strip        timeline
+	Gone         bool // the page has forgotten the election
 }
 
 // The ranks of rows: what needs an operator comes first.
@@ -60,35 +58,42 @@ type totals struct {
 	pausedVacant       int // paused, and without a leader
 }
 
-// list returns the elections that changed since the given version of the list, and a channel that is closed when one changes.
-func (p *statusPage) list(ctx context.Context, version uint64, wait bool) (listData, <-chan struct{}) {
-	p.readPauses(ctx, wait)
-	p.countStandbys()
+// list returns the list with the elections that are not among the given rows as they are, and a channel that is closed at the next change. With
+// wait the pauses are up to date.
+func (p *statusPage) list(ctx context.Context, sent map[string]*listRow, wait bool) (listData, <-chan struct{}) {
+	p.askBucket(ctx, wait)
+	p.askStandbys()
 	l := p.elections
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
-	d := listData{pageHead: p.head(now, l.observedSince), About: p.describeBucket(), Epoch: momentOf(l.epoch).DateTime, whole: version == 0 || version < l.removed}
+	d := listData{pageHead: p.head(now, l.observedSince), Epoch: momentOf(l.epoch).DateTime}
 	d.Title, d.Interval = "elections", 30
+	if l.info != nil {
+		d.About = describeTTL(*l.info) + ", " + look.DescribeReplicas(*l.info)
+	}
 	var t totals
 	for key, e := range l.byKey {
-		e.mu.Lock()
-		if e.holder != nil || e.pause != nil || len(e.events) > 0 || e.ended != nil || l.expected[key] {
-			if c := e.condition(now); c != e.shown { // no event says that a lease is over
-				e.shown = c
-				l.touch(e)
-			}
-			t.add(e)
-			if d.whole || e.version > version {
-				r := e.row(key, l.epoch, now)
-				r.Command = d.command(key, e.shown, e.pause)
-				d.Rows = append(d.Rows, r)
-			}
+		if e.isOver() && len(e.events) == 0 && !l.expected[key] {
+			continue // nothing is left to say of it
 		}
-		e.mu.Unlock()
+		if c := e.condition(now); e.row == nil || c != e.shown { // no event says that a lease is over
+			e.shown = c
+			e.prune(now, l.length)
+			e.row = new(e.newRow(key, l.epoch, l.observedSince, now))
+			e.row.Command = d.command(key, e.shown, e.pause)
+		}
+		t.add(e)
+		if sent[e.row.Key] != e.row {
+			d.Rows = append(d.Rows, e.row)
+		}
 	}
-	slices.SortFunc(d.Rows, func(a, b listRow) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Key, b.Key)) })
-	d.version = l.version
+	for key := range sent {
+		if l.byKey[key] == nil {
+			d.Rows = append(d.Rows, &listRow{Key: key, Gone: true})
+		}
+	}
+	slices.SortFunc(d.Rows, func(a, b *listRow) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Key, b.Key)) })
 	d.Summary = t.summary(l.full)
 	d.setHeadline(t, !l.observedSince.IsZero(), p.observeError.Load())
 	switch {
@@ -101,7 +106,7 @@ func (p *statusPage) list(ctx context.Context, version uint64, wait bool) (listD
 	return d, l.changed.Wait()
 }
 
-// add counts an election. The caller holds its lock.
+// add counts an election.
 func (t *totals) add(e *entry) {
 	t.by[e.shown]++
 	if e.shown == ended {
@@ -161,11 +166,10 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 	}
 }
 
-// row returns the row of an election. The caller holds its lock.
-func (e *entry) row(key string, epoch, now time.Time) listRow {
-	e.prune(now)
+// newRow returns the row of an election.
+func (e *entry) newRow(key string, epoch, observedSince, now time.Time) listRow {
 	rank := rankVacant
-	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(e.events), Strip: e.newStrip(epoch, now)}
+	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(e.events), Strip: newStrip(e, epoch, observedSince, now)}
 	if e.holder != nil {
 		r.Leader = e.holder.Name
 		from := since(e.holder)
@@ -214,7 +218,7 @@ func (e *entry) row(key string, epoch, now time.Time) listRow {
 // neverLed says of an expected election why the page has nothing to say of it.
 const neverLed = "expected, and nobody has led it lately"
 
-// isAlone reports whether it is known that nobody would take over from the holder. The caller holds its lock.
+// isAlone reports whether it is known that nobody would take over from the holder.
 func (e *entry) isAlone() bool { return e.shown >= elect && e.standbys != nil && *e.standbys == 0 }
 
 // describePause says since when and by whom an election is paused; empty if it is not.

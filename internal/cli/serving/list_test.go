@@ -3,7 +3,6 @@ package serving
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -38,7 +37,7 @@ func in(key string, e observe.Event) observe.Event {
 }
 
 // message returns the next message of a feed.
-func (f *listFeed) message(t *testing.T) string {
+func (f *feed) message(t *testing.T) string {
 	t.Helper()
 	text, _, err := f.next(t.Context())
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
@@ -51,10 +50,10 @@ func TestAnUpdateOfTheListHasOnlyTheElectionsThatChanged(t *testing.T) {
 	for i := range 500 {
 		p.elections.add(in(fmt.Sprintf("job-%03d", i), eventOf(observe.Leading, "web-1", time.Minute)))
 	}
-	feed := &listFeed{statusPage: p}
+	feed := newFeed(p, "")
 	first := feed.message(t)
 	g.Expect(strings.Count(first, "<tr data-key")).To(Equal(500))
-	g.Expect(first).To(And(HavePrefix("data: <header>"), ContainSubstring("500 elections, and all have a leader")))
+	g.Expect(first).To(And(HavePrefix("data: <header"), ContainSubstring("500 elections, and all have a leader")))
 	g.Expect(len(first)).To(BeNumerically("<", 400_000))
 
 	p.elections.add(in("job-007", eventOf(observe.Renewed, "web-1", 0)))
@@ -64,20 +63,21 @@ func TestAnUpdateOfTheListHasOnlyTheElectionsThatChanged(t *testing.T) {
 	e.Reason, e.By = election.ReasonDeleted, "alice@ops-1"
 	p.elections.add(e)
 	update := feed.message(t)
-	g.Expect(update).To(And(HavePrefix("event: rows\ndata: <header>"), ContainSubstring("499 of 500 elections have a leader"), ContainSubstring("1 without a leader")))
+	g.Expect(update).To(And(HavePrefix("data: <header"), ContainSubstring("499 of 500 elections have a leader"), ContainSubstring("1 without a leader")))
 	g.Expect(strings.Count(update, "<tr")).To(Equal(1))
 	g.Expect(update).To(And(ContainSubstring(`data-key="job-007"`), ContainSubstring("evicted (deleted) by alice@ops-1")))
 	g.Expect(len(update)).To(BeNumerically("<", 1200))
 
-	p.elections.setPauses(map[string]kv.Pause{"job-008": {Since: time.Now(), By: "bob"}, "new": {}})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"job-008": {Since: time.Now(), By: "bob"}, "new": {}}})
 	update = feed.message(t)
 	g.Expect(strings.Count(update, "<tr")).To(Equal(2))
 	g.Expect(update).To(And(ContainSubstring("2 without a leader, 2 paused"), MatchRegexp(`title="Paused since [-0-9: ]+ by bob"`)))
 
-	p.elections.setPauses(nil)
+	p.elections.setInfo(kv.Info{})
 	update = feed.message(t)
-	g.Expect(update).To(And(HavePrefix("data: <header>"), Not(ContainSubstring(`data-key="new"`))), "an election is forgotten, so the whole list comes")
-	g.Expect(strings.Count(update, "<tr data-key")).To(Equal(500))
+	g.Expect(update).To(And(HavePrefix("data: <header"), MatchRegexp(`<tr data-key="new"[^>]*></tr>`)), "an election is forgotten, so its row is empty")
+	g.Expect(strings.Count(update, "<tr data-key")).To(Equal(2))
+	g.Expect(feed.message(t)).To(Equal(":\n\n"))
 }
 
 func TestThePageOfABucketLinksToEachElection(t *testing.T) {
@@ -107,10 +107,10 @@ func TestThePageOfABucketIsBounded(t *testing.T) {
 		p.elections.add(in("job-1", eventOf(observe.Elected, "web-1", 0)))
 	}
 	g.Expect(p.elections.byKey).To(HaveLen(maxElections))
-	h, _ := p.elections.election("job-1").snapshot()
+	h := p.elections.byKey["job-1"]
 	g.Expect(h.events).To(HaveLen(shortHistoryLength))
 	g.Expect(h.terms).To(HaveLen(shortHistoryLength))
-	d, _ := p.list(t.Context(), math.MaxUint64, false)
+	d, _ := p.list(t.Context(), nil, false)
 	g.Expect(d.Summary).To(Equal("1 with a leader-elect, more than 5000, which this page does not list"))
 }
 
@@ -121,8 +121,8 @@ func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
 		e := eventOf(observe.Evicted, name, 0)
 		e.Reason, e.By = election.Reason(name), name
 		p := bucketPage(in("jobs", eventOf(observe.Leading, name, time.Minute)), in("jobs", e), in("old", eventOf(observe.Leading, name, time.Minute)))
-		p.elections.setPauses(map[string]kv.Pause{"jobs": {By: name}})
-		for _, page := range []string{read(p), (&listFeed{statusPage: p}).message(t)} {
+		p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": {By: name}}})
+		for _, page := range []string{read(p), newFeed(p, "").message(t)} {
 			g.Expect(strings.Count(page, "<script")).To(BeNumerically("<=", 1), "only the script of the page")
 			g.Expect(page).NotTo(ContainSubstring("<img"))
 			g.Expect(strings.Count(page, "\nevent:")).To(BeZero())
@@ -135,10 +135,10 @@ func TestTheListEscapesAllTextFromCandidates(t *testing.T) {
 func TestThePageSaysSinceWhenAndByWhomTheElectionIsPaused(t *testing.T) {
 	g := NewWithT(t)
 	p := pageWith("jobs", eventOf(observe.Leading, "web-1", time.Minute))
-	p.elections.setPauses(map[string]kv.Pause{"jobs": {Since: time.Now(), By: "alice@ops-1"}, "other": {}})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": {Since: time.Now(), By: "alice@ops-1"}, "other": {}}})
 	g.Expect(read(p)).To(MatchRegexp(`<p class="pause">Paused since [-0-9: ]{19} by alice@ops-1\. No candidate campaigns`))
 	g.Expect(p.elections.byKey).To(HaveLen(1))
-	p.elections.setPauses(nil)
+	p.elections.setInfo(kv.Info{})
 	g.Expect(read(p)).NotTo(ContainSubstring("Paused"))
 }
 
@@ -179,14 +179,14 @@ func TestExpectedElectionsStayOnThePageThoughNobodyLeadsThem(t *testing.T) {
 	now := time.Now()
 	p.elections.startObserving(look.NewServerClock(now, now, now))
 	p.elections.add(in("jobs", eventOf(observe.Leading, "web-1", time.Minute)))
-	p.elections.setPauses(nil)
-	text := (&listFeed{statusPage: p}).message(t)
+	p.elections.setInfo(kv.Info{})
+	text := newFeed(p, "").message(t)
 	g.Expect(text).To(And(ContainSubstring("1 of 2 elections have a leader"), ContainSubstring("1 without a leader"), ContainSubstring("expected, and nobody has led it lately")))
 	g.Expect(text).NotTo(ContainSubstring("all have a leader"))
 	g.Expect(request(p, http.MethodGet, "/?key=reports").Body.String()).To(And(ContainSubstring("No leader"), ContainSubstring("expected, and nobody has led it lately")))
 
 	p.elections.add(in("reports", eventOf(observe.Leading, "web-1", time.Minute)))
-	g.Expect((&listFeed{statusPage: p}).message(t)).To(ContainSubstring("2 elections, and all have a leader"))
+	g.Expect(newFeed(p, "").message(t)).To(ContainSubstring("2 elections, and all have a leader"))
 }
 
 func TestTheListShowsHowManyWouldTakeOverFromEachLeader(t *testing.T) {
@@ -201,16 +201,16 @@ func TestTheListShowsHowManyWouldTakeOverFromEachLeader(t *testing.T) {
 		}
 	}
 	p.elections.setStandbys(holders)
-	feed := &listFeed{statusPage: p}
+	feed := newFeed(p, "")
 	g.Expect(feed.message(t)).To(And(
 		MatchRegexp(`data-key="a".*<td class="standbys waits"><span class="unit">standbys </span>none<`), MatchRegexp(`data-key="b".*<td class="standbys"><span class="unit">standbys </span>2<`), MatchRegexp(`data-key="c".*<td class="standbys"></td>`),
 		ContainSubstring("1 with nobody who would take over")))
-	p.elections.setPauses(map[string]kv.Pause{"a": {}})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"a": {}}})
 	g.Expect(feed.message(t)).NotTo(ContainSubstring("nobody who would take over"), "a pause is wanted")
 	p.elections.add(in("b", eventOf(observe.Leading, "web-2", 0)))
 	g.Expect(feed.message(t)).To(MatchRegexp(`data-key="b".*<td class="standbys"></td>`), "nobody knows of the new leader yet")
 	p.elections.setStandbys(holders)
-	g.Expect(p.elections.election("b").standbys).To(BeNil(), "the answer is about the leader before")
+	g.Expect(p.elections.byKey["b"].standbys).To(BeNil(), "the answer is about the leader before")
 }
 
 func TestThePageAsksAboutTheElectionsInTurn(t *testing.T) {
@@ -239,7 +239,7 @@ func TestTheLastEventOfALeaderThatThePageFoundIsAsOldAsItsTerm(t *testing.T) {
 	g := NewWithT(t)
 	found := eventOf(observe.Leading, "web-1", 2*time.Second) // when it had last renewed
 	found.Leader.Since = time.Now().Add(-9 * time.Minute)
-	d, _ := bucketPage(found).list(t.Context(), 0, false)
+	d, _ := bucketPage(found).list(t.Context(), nil, false)
 	g.Expect(d.Rows[0].Change).To(Equal("leading"))
 	g.Expect(d.Rows[0].ChangeTime).To(Equal(d.Rows[0].Since))
 }
@@ -256,9 +256,9 @@ func TestProblemsAreFirstOnTheList(t *testing.T) {
 		}
 	}
 	p.elections.setStandbys(holders)
-	p.elections.setPauses(map[string]kv.Pause{"b-paused": {}})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"b-paused": {}}})
 	var keys []string
-	d, _ := p.list(t.Context(), 0, false)
+	d, _ := p.list(t.Context(), nil, false)
 	for _, r := range d.Rows {
 		keys = append(keys, r.Key)
 	}
@@ -275,7 +275,7 @@ func TestAnEvictionStaysVisibleForAnHourAlthoughSomebodyLeadsAgain(t *testing.T)
 	p := bucketPage(eventOf(observe.Leading, "web-1", 50*time.Minute), evicted(40*time.Minute), eventOf(observe.Leading, "web-2", 30*time.Minute),
 		in("old", eventOf(observe.Leading, "web-1", 90*time.Minute)), in("old", in("old", evicted(80*time.Minute))), in("old", eventOf(observe.Leading, "web-2", 70*time.Minute)))
 	row := func(key string) string {
-		text := (&listFeed{statusPage: p}).message(t)
+		text := newFeed(p, "").message(t)
 		_, text, _ = strings.Cut(text, `data-key="`+key+`"`)
 		text, _, _ = strings.Cut(text, "</tr>")
 		return text
@@ -294,20 +294,20 @@ func TestEachElectionHasALineOfTime(t *testing.T) {
 	leads := eventOf(observe.Leading, "web-2", 10*time.Minute)
 	leads.Leader.Expires = now.Add(57 * time.Minute)
 	p := bucketPage(eventOf(observe.Elected, "web-1", 50*time.Minute), eventOf(observe.Leading, "web-1", 40*time.Minute), eventOf(observe.Released, "web-1", 20*time.Minute), leads)
-	h := p.elections.byKey["jobs"].history
-	s := h.newStrip(now.Add(-2*time.Hour), now) // it is 7200 s old, and shows the time from 3600 s on
+	e := p.elections.byKey["jobs"]
+	s := newStrip(e, now.Add(-2*time.Hour), now, now) // it is 7200 s old, and shows the time from 3600 s on
 	g.Expect(s.Left).To(Equal(3600))
-	at := func(b bar) []any { return []any{b.ColourClass, b.X, b.Width, b.Height} }
+	at := func(b bar) []any { return []any{b.ColourClass, b.Open, b.X, b.Width, b.Height} }
 	g.Expect(s.Bars).To(HaveLen(3))
-	g.Expect(at(s.Bars[0])).To(Equal([]any{"c0", 4200, 600, standDownHeight}), "the stand-down")
-	g.Expect(at(s.Bars[1])).To(Equal([]any{"c0", 4800, 1200, chartHeight}))
-	g.Expect(at(s.Bars[2])).To(Equal([]any{"c1 open", 6600, 600, chartHeight}), "its end moves with the time")
-	g.Expect(s.Label).To(Equal("in the last hour: web-1, web-2"))
-	later := h.newStrip(now.Add(-2*time.Hour), now.Add(55*time.Minute))
+	g.Expect(at(s.Bars[0])).To(Equal([]any{"c0", false, 4200, 600, standDownHeight}), "the stand-down")
+	g.Expect(at(s.Bars[1])).To(Equal([]any{"c0", false, 4800, 1200, barHeight}))
+	g.Expect(at(s.Bars[2])).To(Equal([]any{"c1", true, 6600, 600, barHeight}), "its end moves with the time")
+	g.Expect(s.Label()).To(Equal("in the last hour: web-1, web-2"))
+	later := newStrip(e, now.Add(-2*time.Hour), now, now.Add(55*time.Minute))
 	g.Expect(later.Bars).To(HaveLen(1), "what is more than an hour ago is gone")
-	g.Expect(at(later.Bars[0])).To(Equal([]any{"c0 open", 6900, stripWidth, chartHeight}))
-	over := h.newStrip(now.Add(-2*time.Hour), now.Add(58*time.Minute))
-	g.Expect(at(over.Bars[0])).To(Equal([]any{"c0", 7080, 3540, chartHeight}), "nobody is known to lead once the lease is over")
+	g.Expect(at(later.Bars[0])).To(Equal([]any{"c0", true, 6900, int(historyDuration / time.Second), barHeight}))
+	over := newStrip(e, now.Add(-2*time.Hour), now, now.Add(58*time.Minute))
+	g.Expect(at(over.Bars[0])).To(Equal([]any{"c0", false, 7080, 3540, barHeight}), "nobody is known to lead once the lease is over")
 }
 
 func TestInABucketWithoutATTLNoLeaseIsOver(t *testing.T) {
@@ -315,7 +315,7 @@ func TestInABucketWithoutATTLNoLeaseIsOver(t *testing.T) {
 	e := eventOf(observe.Leading, "web-1", time.Minute)
 	e.Leader.Expires = e.Leader.Renewed
 	p := bucketPage(e)
-	g.Expect((&listFeed{statusPage: p}).message(t)).To(ContainSubstring(`<td class="state leads">leader<`))
+	g.Expect(newFeed(p, "").message(t)).To(ContainSubstring(`<td class="state leads">leader<`))
 	g.Expect(request(p, http.MethodGet, "/?key=jobs").Body.String()).To(ContainSubstring("web-1 leads</p>"))
 }
 
@@ -325,19 +325,19 @@ func TestAnElectionThatEndedInOrderIsListedLastAndIsNoVacancy(t *testing.T) {
 	end := in("ended", eventOf(observe.Released, "web-2", 0))
 	end.At, end.Reason, end.Leader.Term = time.Now().Add(-24*time.Hour), election.ReasonStopped, 7
 	p.elections.setEnded([]observe.Event{end})
-	d, _ := p.list(t.Context(), 0, false)
+	d, _ := p.list(t.Context(), nil, false)
 	g.Expect(d.Headline).To(Equal("1 election, and it has a leader"))
 	g.Expect(d.Summary).To(Equal("1 ended"))
 	g.Expect(d.Fix).To(BeEmpty())
 	g.Expect(d.Rows).To(HaveLen(2))
 	g.Expect([]string{d.Rows[1].Key, d.Rows[1].State, d.Rows[1].Change, d.Rows[1].Command}).To(Equal([]string{"ended", "ended", `"web-2" led: it was stopped`, ""}))
-	p.elections.setPauses(nil)
-	g.Expect(p.elections.election("ended")).NotTo(BeNil(), "it is not forgotten")
+	p.elections.setInfo(kv.Info{})
+	g.Expect(p.elections.byKey["ended"]).NotTo(BeNil(), "it is not forgotten")
 
 	p.elections.add(in("ended", eventOf(observe.Leading, "web-3", 0)))
-	d, _ = p.list(t.Context(), 0, false)
+	d, _ = p.list(t.Context(), nil, false)
 	g.Expect(d.Headline).To(Equal("2 elections, and all have a leader"))
 	p.elections.add(in("ended", eventOf(observe.Released, "web-3", 0)))
-	d, _ = p.list(t.Context(), 0, false)
+	d, _ = p.list(t.Context(), nil, false)
 	g.Expect(d.Headline).To(Equal("1 of 2 elections have a leader"), "it has just ended, and may want a leader")
 }

@@ -41,7 +41,7 @@ func (o observed) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect makes observed a collector.
 func (o observed) Collect(ch chan<- prometheus.Metric) {
-	o.readPauses(o.ctx, false) // nobody may be reading the page
+	o.askBucket(o.ctx, false) // nobody may be reading the page
 	l := o.elections
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,29 +56,27 @@ func (o observed) Collect(ch chan<- prometheus.Metric) {
 }
 
 // collect collects the metrics of one election.
-func (h *history) collect(ch chan<- prometheus.Metric, key string, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	leads := h.condition(now) == led
+func (e *entry) collect(ch chan<- prometheus.Metric, key string, now time.Time) {
+	leads := e.condition(now) == led
 	var term uint64
 	var left time.Duration
-	if h.holder != nil {
-		gauge(ch, descLeader, oneIf(leads), key, h.holder.Name)
-		left = max(0, h.holder.Expires.Sub(now))
+	if e.holder != nil {
+		gauge(ch, descLeader, oneIf(leads), key, e.holder.Name)
+		left = max(0, e.holder.Expires.Sub(now))
 		if leads {
-			term = h.holder.Term
+			term = e.holder.Term
 		}
 	}
 	gauge(ch, descLeaders, oneIf(leads), key)
 	gauge(ch, descTerm, float64(term), key)
 	gauge(ch, descLeft, left.Seconds(), key)
-	gauge(ch, descPaused, oneIf(h.pause != nil), key)
-	if h.ended != nil {
-		gauge(ch, descEnded, float64(h.ended.At.UnixMilli())/1000, key, h.ended.Leader.Name)
+	gauge(ch, descPaused, oneIf(e.pause != nil), key)
+	if e.ended != nil {
+		gauge(ch, descEnded, float64(e.ended.At.UnixMilli())/1000, key, e.ended.Leader.Name)
 	}
 	for kind := observe.Elected; kind <= observe.Evicted; kind++ {
 		if kind != observe.Renewed {
-			ch <- prometheus.MustNewConstMetric(descEvents, prometheus.CounterValue, float64(h.counts[kind]), key, kind.String())
+			ch <- prometheus.MustNewConstMetric(descEvents, prometheus.CounterValue, float64(e.counts[kind]), key, kind.String())
 		}
 	}
 }

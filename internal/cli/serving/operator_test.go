@@ -17,32 +17,32 @@ func TestAPauseAndItsEndAreEvents(t *testing.T) {
 	now := time.Now()
 	p := pageWith("jobs", eventOf(observe.Leading, "web-1", 30*time.Minute), eventOf(observe.Released, "web-1", 10*time.Minute))
 	pause := kv.Pause{Since: now.Add(-20 * time.Minute), By: "alice@ops-1"}
-	p.elections.setPauses(map[string]kv.Pause{"jobs": pause})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": pause}})
 	page := read(p)
 	g.Expect(page).To(MatchRegexp(`(?s)released</td>.*<td class="kind paused">paused</td><td class="text">alice@ops-1 paused the election</td>.*leading</td>`), "at the time of the pause")
 	g.Expect(page).To(ContainSubstring("&#34;web-1&#34; released &#34;jobs&#34;, term 7</p>"), "the headline says why nobody leads")
 
-	p.elections.setPauses(map[string]kv.Pause{"jobs": pause})
-	p.elections.setPauses(nil)
-	p.elections.setPauses(nil)
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": pause}})
+	p.elections.setInfo(kv.Info{})
+	p.elections.setInfo(kv.Info{})
 	g.Expect(read(p)).To(MatchRegexp(`(?s)<tbody>\s*<tr><td [^>]*>[^/]*</time> <time [^>]*></time></td><td class="kind resumed">resumed</td><td class="text">An operator resumed the election</td></tr>\s*<tr>[^\n]*released</td>`))
-	h, _ := p.own().snapshot()
+	h := p.own()
 	g.Expect(h.events).To(HaveLen(4), "each is one event")
 
-	p.elections.setPauses(map[string]kv.Pause{"jobs": {}})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": {}}})
 	p.elections.pausesRead = p.elections.pausesRead.Add(-time.Minute)
-	p.elections.setPauses(nil)
+	p.elections.setInfo(kv.Info{})
 	g.Expect(read(p)).To(And(ContainSubstring("An operator paused the election"), ContainSubstring("An operator resumed the election, up to 1m0s earlier")), "nobody read the pauses for a minute")
 }
 
 func TestAPauseIsTheLastEventInTheListAndHidesNoEviction(t *testing.T) {
 	g := NewWithT(t)
 	p := bucketPage(eventOf(observe.Leading, "web-1", time.Minute), eventOf(observe.Evicted, "web-1", 30*time.Second))
-	p.elections.setPauses(map[string]kv.Pause{"jobs": {Since: time.Now(), By: "bob"}, "typo": {}})
-	feed := &listFeed{statusPage: p}
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": {Since: time.Now(), By: "bob"}, "typo": {}}})
+	feed := newFeed(p, "")
 	g.Expect(feed.message(t)).To(And(MatchRegexp(`<span class="paused">paused by bob</span> <time class="ago"`), MatchRegexp(`<b class="evicted">evicted <time`)))
-	p.elections.setPauses(nil)
-	g.Expect(feed.message(t)).To(And(ContainSubstring(`<span class="resumed">resumed</span>`), Not(ContainSubstring("typo"))), "a key that nobody ever led is forgotten")
+	p.elections.setInfo(kv.Info{})
+	g.Expect(feed.message(t)).To(And(ContainSubstring(`<span class="resumed">resumed</span>`), MatchRegexp(`<tr data-key="typo"[^>]*></tr>`)), "a key that nobody ever led is forgotten")
 	page := request(p, http.MethodGet, "/?key=jobs").Body.String()
 	g.Expect(page).NotTo(ContainSubstring(">Evicted <time"), "the headline says so")
 }
@@ -50,7 +50,7 @@ func TestAPauseIsTheLastEventInTheListAndHidesNoEviction(t *testing.T) {
 func TestWhereNobodyLeadsThePageNamesACommand(t *testing.T) {
 	g := NewWithT(t)
 	p := bucketPage(in("led", eventOf(observe.Leading, "web-1", time.Minute)), in("gone", eventOf(observe.Leading, "web-1", time.Minute)), in("gone", eventOf(observe.Expired, "web-1", 0)))
-	p.elections.setPauses(map[string]kv.Pause{"held": {}})
+	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"held": {}}})
 	list := read(p)
 	for key, command := range map[string]string{"gone": "election-cli check gone", "held": "election-cli resume held"} {
 		g.Expect(list).To(MatchRegexp(`data-key="` + key + `".*<code>` + command + `</code>`))
@@ -62,7 +62,7 @@ func TestWhereNobodyLeadsThePageNamesACommand(t *testing.T) {
 	g.Expect(request(p, http.MethodGet, "/?key=held").Body.String()).NotTo(ContainSubstring(fix), "nobody is meant to lead")
 	g.Expect(request(p, http.MethodGet, "/?key=led").Body.String()).NotTo(ContainSubstring("<code>"))
 
-	p.elections.setPauses(nil)
+	p.elections.setInfo(kv.Info{})
 	p.elections.add(in("gone", eventOf(observe.Leading, "web-2", 0)))
 	g.Expect(read(p)).NotTo(Or(ContainSubstring(fix), ContainSubstring("<code>")))
 	g.Expect((&pageHead{Bucket: "OTHER"}).command("jobs", vacant, nil)).To(Equal("election-cli check jobs --bucket OTHER"))
@@ -90,7 +90,7 @@ func TestElectionsAreInNaturalOrder(t *testing.T) {
 	for _, key := range []string{"host-10", "host-2", "host-1", "a.10", "a.9"} {
 		p.elections.add(in(key, eventOf(observe.Leading, "web-1", time.Minute)))
 	}
-	d, _ := p.list(t.Context(), 0, false)
+	d, _ := p.list(t.Context(), nil, false)
 	var keys, orders []string
 	for _, r := range d.Rows {
 		keys, orders = append(keys, r.Key), append(orders, r.Order)
@@ -103,7 +103,7 @@ func TestElectionsAreInNaturalOrder(t *testing.T) {
 
 func TestAPageThatIsNotUpToDateIsNotLive(t *testing.T) {
 	g := NewWithT(t)
-	const stale = `<header class="stale">`
+	const stale = `<header id="header" class="stale">`
 	p := bucketPage(eventOf(observe.Leading, "web-1", time.Minute))
 	for _, path := range []string{"/", "/?key=jobs"} {
 		g.Expect(request(p, http.MethodGet, path).Body.String()).NotTo(ContainSubstring(stale))

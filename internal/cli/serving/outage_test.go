@@ -46,7 +46,7 @@ func TestStandbysAreKnownSoonAfterAnOutage(t *testing.T) {
 				watch := func(d time.Duration, most time.Duration) {
 					const step = 200 * time.Millisecond
 					for range d / step {
-						list, _ := p.list(context.Background(), 0, false)
+						list, _ := p.list(context.Background(), nil, false)
 						if len(list.Rows) == 1 {
 							r := list.Rows[0]
 							if unknown += step; r.Leader != leader || r.Leader == "" || r.Standbys != "" {
@@ -80,11 +80,11 @@ func TestTheListSaysThatALeaseIsOverAsSoonAsItIs(t *testing.T) {
 		a := f.Connected("a").Begin()
 		fleettest.After(2 * fleettest.Interval)
 		p, link := following(f)
-		feed := &listFeed{statusPage: p}
+		feed := newFeed(p, "")
 		fleettest.After(time.Second)
 		feed.message(f.T)
 		const leads, over = `data-key="scheduler"[^>]*>.*<td class="state leads">leader<`, `data-key="scheduler"[^>]*>.*<td class="state vacant">lease over<`
-		list := func() string { return (&listFeed{statusPage: p}).message(f.T) } // does not wait for the server
+		list := func() string { return newFeed(p, "").message(f.T) } // does not wait for the server
 		shows := func(row, headline string, leaders float64) {
 			f.Helper()
 			f.Expect(list()).To(And(MatchRegexp(row), ContainSubstring(headline)))
@@ -96,17 +96,17 @@ func TestTheListSaysThatALeaseIsOverAsSoonAsItIs(t *testing.T) {
 		feed.message(f.T) // has the standbys
 		link.Cut()
 		a.Link.Cut()
-		expires := p.elections.election("scheduler").currentHolder().Expires
+		expires := p.elections.byKey["scheduler"].holder.Expires
 		fleettest.After(time.Until(expires) - time.Millisecond)
 		shows(leads, "1 election, and it has a leader", 1)
 		f.Expect(feed.message(f.T)).To(Equal(":\n\n"))
 		fleettest.After(time.Millisecond)
 		shows(over, "1 election, and it has no leader", 0)
 		f.Expect(list()).To(And(ContainSubstring("1 whose lease is over"), MatchRegexp("<code>election-cli check scheduler --bucket ELECTIONS</code>"), Not(ContainSubstring("without a leader"))))
-		one, _ := p.data(context.Background(), "scheduler", p.elections.election("scheduler"), false)
+		one, _ := p.data(context.Background(), "scheduler", false)
 		f.Expect([]string{one.Headline, one.HeadlineClass, one.Why, one.Fix}).To(Equal([]string{"a has not renewed in time", "vacant", "Its lease is over.", fixLeaseOver}))
 		f.Expect(one.Facts).To(ContainElement(fact{"Lease left", "over for 2s", ""}), "after the wait for the candidates")
-		f.Expect(feed.message(f.T)).To(And(HavePrefix("event: rows\n"), MatchRegexp(over)), "the election is sent again, although nothing has come")
+		f.Expect(feed.message(f.T)).To(And(MatchRegexp(over)), "the election is sent again, although nothing has come")
 		fleettest.After(time.Minute)
 		shows(over, "1 election, and it has no leader", 0)
 
@@ -114,7 +114,7 @@ func TestTheListSaysThatALeaseIsOverAsSoonAsItIs(t *testing.T) {
 		link.Heal()
 		fleettest.After(2 * fleettest.TTL)
 		shows(leads, "1 election, and it has a leader", 1)
-		f.Expect(feed.message(f.T)).To(And(HavePrefix("event: rows\n"), MatchRegexp(leads)))
+		f.Expect(feed.message(f.T)).To(And(MatchRegexp(leads)))
 	}, fleettest.Republished)
 }
 

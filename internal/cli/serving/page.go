@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
@@ -42,11 +41,10 @@ type statusPage struct {
 	candidate    atomic.Pointer[election.Election] // nil if the page has none
 	view         atomic.Pointer[look.View]         // nil until the elections are observed
 	elections    *elections
-	infos        poll[kv.Info] // about the bucket
-	standbys     poll[[]look.Holder]
-	info         atomic.Pointer[kv.Info] // what the server last said about the bucket; nil until then
-	mayNotAsk    atomic.Bool             // the server does not permit to ask candidates how many would take over
-	observeError atomic.Pointer[string]  // why the elections cannot be observed; nil if there was no error since the last success
+	bucketInfo   poll                   // asks the server about the bucket
+	standbys     poll                   // asks candidates how many would take over
+	mayNotAsk    atomic.Bool            // the server does not permit to ask candidates how many would take over
+	observeError atomic.Pointer[string] // why the elections cannot be observed; nil if there was no error since the last success
 
 	mu        sync.Mutex         // guards what follows, and the start of goroutines
 	following followed           // what the page observes
@@ -171,55 +169,50 @@ func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *el
 	return ctx.Err()
 }
 
-// listCandidates returns the candidates of an election that answered the last query that did not fail. If a transition has come since, there
-// is another query. It waits for that if wait is set.
-func (p *statusPage) listCandidates(ctx context.Context, key string, e *entry, wait bool) ([]admin.Candidate, error) {
+// askCandidates asks the candidates of an election for their state if the last answer is old, or a transition has come since. It waits for the
+// answers if wait is set.
+func (p *statusPage) askCandidates(ctx context.Context, key string, wait bool) {
 	v := p.view.Load()
-	if v == nil {
-		return nil, nil
+	p.elections.mu.Lock()
+	e := p.elections.byKey[key]
+	if v == nil || e == nil {
+		p.elections.mu.Unlock()
+		return
 	}
-	query := func(ctx context.Context) ([]admin.Candidate, error) { return v.Admin.Candidates(ctx, key) }
-	return e.candidates.get(ctx, p, e.transitionTime(), wait, query, func([]admin.Candidate, error) { e.notify() })
+	after := e.lastTransition
+	p.elections.mu.Unlock()
+	e.query.ask(ctx, p, after, wait, func(ctx context.Context) {
+		list, err := v.Admin.Candidates(ctx, key)
+		p.elections.setCandidates(e, answer{list, err})
+	})
 }
 
-// readPauses finds out which elections are paused. If it cannot, the page shows what it knew.
-func (p *statusPage) readPauses(ctx context.Context, wait bool) {
+// askBucket asks the server for the TTL of the bucket and which elections are paused. If it does not answer, the page shows what it knew.
+func (p *statusPage) askBucket(ctx context.Context, wait bool) {
 	v := p.view.Load()
 	if v == nil {
 		return
 	}
-	_, _ = p.infos.get(ctx, p, time.Time{}, wait, kv.With(v.Bucket, nil).Load, func(info kv.Info, err error) {
-		if err == nil {
-			p.info.Store(&info)
-			p.elections.setTTL(info)
-			p.elections.setPauses(info.Paused)
+	p.bucketInfo.ask(ctx, p, time.Time{}, wait, func(ctx context.Context) {
+		if info, err := kv.With(v.Bucket, nil).Load(ctx); err == nil {
+			p.elections.setInfo(info)
 		}
 	})
 }
 
-// describeBucket returns the TTL and the replicas of the bucket in words; empty while they are not known.
-func (p *statusPage) describeBucket() string {
-	info := p.info.Load()
-	if info == nil {
-		return ""
-	}
-	return "TTL " + terminal.FormatDuration(info.TTL) + ", " + look.DescribeReplicas(*info)
-}
-
-// countStandbys asks the candidates of some elections how many would take over, those first that were asked the longest ago. It does not wait
+// askStandbys asks the candidates of some elections how many would take over, those first that were asked the longest ago. It does not wait
 // for the answers: rows that change are sent to the readers.
-func (p *statusPage) countStandbys() {
+func (p *statusPage) askStandbys() {
 	v := p.view.Load()
 	if v == nil || p.mayNotAsk.Load() || p.notice() != "" {
 		return
 	}
-	query := func(ctx context.Context) ([]look.Holder, error) {
+	p.standbys.begin(p, time.Time{}, func(ctx context.Context) {
 		holders := p.elections.longestUnasked(maxStandbyQueries, standbyInterval)
 		p.mayNotAsk.Store(v.CountStandbys(ctx, holders))
 		v.ConfirmAlone(ctx, holders)
-		return holders, nil
-	}
-	p.standbys.refresh(p, time.Time{}, query, func(holders []look.Holder, _ error) { p.elections.setStandbys(holders) })
+		p.elections.setStandbys(holders)
+	})
 }
 
 // notice says why the page may be out of date; empty if it is not.

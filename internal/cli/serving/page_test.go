@@ -82,13 +82,13 @@ func pageWith(key string, events ...observe.Event) *statusPage {
 	now := time.Now()
 	p.elections.startObserving(look.NewServerClock(now, now, now))
 	for _, e := range events {
-		p.own().add(e)
+		p.own().add(e, p.elections.observedSince, now, historyLength)
 	}
 	return p
 }
 
-// own returns the history of the only election of a page.
-func (p *statusPage) own() *history { return p.elections.election(p.elections.only).history }
+// own returns the only election of a page.
+func (p *statusPage) own() *entry { return p.elections.byKey[p.elections.only] }
 
 // eventOf returns an event of a candidate at some time before now.
 func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Event {
@@ -108,7 +108,7 @@ func TestThePageShowsTheEventsAndTermsOfTheLastHour(t *testing.T) {
 		eventOf(observe.Leading, "web-1", 50*time.Minute), eventOf(observe.Expired, "web-1", 40*time.Minute),
 		eventOf(observe.Elected, "web-2", 30*time.Minute), eventOf(observe.Leading, "web-2", 20*time.Minute), eventOf(observe.Renewed, "web-2", time.Minute),
 	)
-	p.own().observedSince = p.own().observedSince.Add(-55 * time.Minute)
+	p.elections.observedSince = p.elections.observedSince.Add(-55 * time.Minute)
 	page := read(p)
 	g.Expect(page).To(ContainSubstring("web-2 leads</p>"))
 	g.Expect(page).To(And(ContainSubstring("<h2>The last hour</h2>"), ContainSubstring("<span>−60 min</span><span>−45</span>")))
@@ -122,7 +122,7 @@ func TestThePageShowsTheEventsAndTermsOfTheLastHour(t *testing.T) {
 	g.Expect(strings.Index(page, "&#34;web-1&#34; did not renew")).To(BeNumerically(">", strings.Index(page, "&#34;web-2&#34; won &#34;jobs&#34;")), "the latest event is first")
 	g.Expect(page).To(ContainSubstring(`<noscript><meta http-equiv="refresh"`))
 
-	p.own().add(eventOf(observe.Evicted, "web-2", 0))
+	p.elections.add(eventOf(observe.Evicted, "web-2", 0))
 	g.Expect(read(p)).To(ContainSubstring("No leader"))
 }
 
@@ -133,7 +133,7 @@ func TestTheChartCoversTheObservedTime(t *testing.T) {
 		21 * time.Minute: "The last hour", 59 * time.Minute: "The last hour", 24 * time.Hour: "The last hour",
 	} {
 		p := pageWith("jobs", eventOf(observe.Leading, "web-1", 2*time.Minute))
-		p.own().observedSince = p.own().observedSince.Add(-began)
+		p.elections.observedSince = p.elections.observedSince.Add(-began)
 		page := read(p)
 		g.Expect(page).To(ContainSubstring("<h2>" + heading + "</h2>"))
 		g.Expect(page).To(MatchRegexp(`<rect class="c0" x="\d+" y="0" width="(120|121)"`), "two minutes, on each scale")
@@ -147,9 +147,9 @@ func TestTheHistoryIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	p := pageWith("jobs")
 	for range 2 * historyLength {
-		p.own().add(eventOf(observe.Elected, "web-1", 0))
+		p.elections.add(eventOf(observe.Elected, "web-1", 0))
 	}
-	h, _ := p.own().snapshot()
+	h := p.own()
 	g.Expect(h.events).To(HaveLen(historyLength))
 	g.Expect(h.terms).To(HaveLen(historyLength))
 }
@@ -211,9 +211,9 @@ func TestReadersReceiveEachChangeAtOnceAsOneWholeMessage(t *testing.T) {
 			b.WriteString(strings.TrimPrefix(line, "data: "))
 		}
 	}
-	g.Expect(message()).To(And(HavePrefix("<header>"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
+	g.Expect(message()).To(And(HavePrefix("<header"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
 	began := time.Now()
-	p.own().add(eventOf(observe.Released, "web-1\n\ndata: x", 0))
+	p.elections.add(eventOf(observe.Released, "web-1\n\ndata: x", 0))
 	g.Expect(message()).To(ContainSubstring("No leader"))
 	g.Expect(time.Since(began)).To(BeNumerically("<", refreshInterval), "before the next refresh")
 	cancel()

@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/observe"
 )
 
 var (
@@ -77,55 +78,103 @@ type candidateRow struct {
 
 type eventRow struct{ Time, ExactTime, Kind, Text string }
 
+// moment is a time on the page. JavaScript replaces the text by how long ago that was, or for how long something has lasted.
+type moment struct {
+	Exact    string // for people
+	DateTime string // for JavaScript
+}
+
+func momentOf(t time.Time) moment {
+	t = t.Local()
+	return moment{t.Format(pageTime + " MST"), t.Format(time.RFC3339)}
+}
+
+// eviction is an eviction within the last hour. The page shows it although somebody leads again.
+type eviction struct {
+	moment
+	By string // empty if that is not known
+}
+
+// evicted is the kind of the events that are evictions.
+var evicted = observe.Evicted.String()
+
+// latestEviction returns the latest eviction, unless it is the last event, which the page shows anyway; nil if there is none.
+func latestEviction(events []event) *eviction {
+	latest := -1
+	for i, e := range events {
+		if e.kind == evicted {
+			latest = i
+		}
+	}
+	if latest < 0 || latest == len(events)-1 {
+		return nil
+	}
+	return &eviction{momentOf(events[latest].at), events[latest].by}
+}
+
 // exactTime is the layout of the times of events, for JavaScript.
 const exactTime = "2006-01-02T15:04:05.000Z07:00"
 
 // pageTime is the layout of times on the page.
 const pageTime = "2006-01-02 15:04:05"
 
-// data returns the content of the page about an election, and a channel that is closed when the content changes. With wait the list of
-// candidates is up to date, and so is the pause.
-func (p *statusPage) data(ctx context.Context, key string, e *entry, wait bool) (pageData, <-chan struct{}) {
-	p.readPauses(ctx, wait)
-	candidates, candidatesErr := p.listCandidates(ctx, key, e, wait)
-	h, changed := e.snapshot()
-	d := pageData{pageHead: p.head(h.now, h.observedSince), Key: terminal.Printable(key), Pause: describePause(h.pause), Chart: newChart(h), Eviction: latestEviction(h.events)}
-	d.Interval, d.Linked = 5, p.elections.only == ""
-	d.setHeadline(h, p.observeError.Load(), p.elections.expected[key])
-	if !h.observedSince.IsZero() {
-		d.Command = d.command(key, h.condition, h.pause)
+// data returns the content of the page about an election, and a channel that is closed at the next change; nil if the page does not know the
+// election. With wait the list of candidates is up to date, and so is the pause.
+func (p *statusPage) data(ctx context.Context, key string, wait bool) (*pageData, <-chan struct{}) {
+	p.askBucket(ctx, wait)
+	p.askCandidates(ctx, key, wait)
+	l := p.elections
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.byKey[key]
+	if e == nil {
+		return nil, nil
 	}
-	d.Title = d.Key
-	d.addLeaderFacts(h)
-	d.addStandbysFact(h, candidates)
-	d.addBucketFacts(p.info.Load())
+	now := l.clock.Now()
+	e.prune(now, l.length)
+	d := &pageData{pageHead: p.head(now, l.observedSince), Key: terminal.Printable(key), Linked: l.only == "", Pause: describePause(e.pause), Eviction: latestEviction(e.events)}
+	d.Title, d.Interval = d.Key, 5
+	d.Chart = newChart(e, l.observedSince, now)
+	condition, observed := e.condition(now), !l.observedSince.IsZero()
+	d.setHeadline(e, condition, observed, p.observeError.Load(), l.expected[key])
+	if observed {
+		d.Command = d.command(key, condition, e.pause)
+	}
+	d.addLeaderFacts(e.holder, condition, now)
+	d.addStandbysFact(e)
+	if l.info != nil {
+		d.Facts = append(d.Facts, fact{"Bucket", describeTTL(*l.info), look.DescribeReplicas(*l.info)})
+	}
 	if candidate := p.candidate.Load(); candidate != nil {
 		d.addCandidateFact(candidate.Status())
 	}
-	for _, c := range candidates {
+	d.setCandidates(e.candidates, observed)
+	d.TimeZone = now.Local().Format("MST")
+	for _, e := range slices.Backward(e.events[max(0, len(e.events)-maxEventRows):]) {
+		at := e.at.Local()
+		d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format(exactTime), e.kind, e.text})
+	}
+	return d, e.changed.Wait()
+}
+
+// setCandidates adds the candidates that answered, and says what the list lacks.
+func (d *pageData) setCandidates(a answer, observed bool) {
+	for _, c := range a.list {
 		c.Name, c.Host = terminal.Printable(c.Name), terminal.Printable(c.Host)
 		d.ShowPriorities = d.ShowPriorities || c.Priority != 0
 		d.Candidates = append(d.Candidates, candidateRow{c, d.Chart.Legend.find(c.Name)})
 	}
 	switch {
-	case candidatesErr != nil:
-		d.CandidatesNote = "Cannot query the candidates: " + terminal.Printable(candidatesErr.Error())
-		if len(candidates) > 0 {
+	case a.err != nil:
+		d.CandidatesNote = "Cannot query the candidates: " + terminal.Printable(a.err.Error())
+		if len(a.list) > 0 {
 			d.CandidatesNote += ". The list is their last answer."
 		}
-	case len(candidates) == 0 && !h.observedSince.IsZero():
+	case len(a.list) == 0 && observed:
 		d.CandidatesNote = "No candidate answers."
 	default:
 		d.CandidatesNote = "This list contains only candidates that answer. Choria candidates do not answer."
 	}
-	d.TimeZone = h.now.Local().Format("MST")
-	for _, e := range slices.Backward(h.events) {
-		if len(d.Events) < maxEventRows {
-			at := e.at.Local()
-			d.Events = append(d.Events, eventRow{at.Format("15:04:05.000"), at.Format(exactTime), e.kind, e.text})
-		}
-	}
-	return d, changed
 }
 
 // fixVacancy says what to do where nobody leads an election, beside a command that says more.
@@ -154,11 +203,11 @@ func (d *pageHead) command(key string, c condition, pause *kv.Pause) string {
 }
 
 // addStandbysFact adds the fact how many candidates would take over, where their answers tell.
-func (d *pageData) addStandbysFact(h snapshot, candidates []admin.Candidate) {
-	if h.holder == nil {
+func (d *pageData) addStandbysFact(e *entry) {
+	if e.holder == nil {
 		return
 	}
-	names, known := look.Answers{Candidates: candidates}.Standbys(&look.Holder{Leader: *h.holder})
+	names, known := look.Answers{Candidates: e.candidates.list}.Standbys(&look.Holder{Leader: *e.holder})
 	switch {
 	case known && len(names) == 0:
 		d.Facts = append(d.Facts, fact{"Standbys", "none", "nobody would take over"})
@@ -167,12 +216,8 @@ func (d *pageData) addStandbysFact(h snapshot, candidates []admin.Candidate) {
 	}
 }
 
-// addBucketFacts adds the facts about the bucket.
-func (d *pageData) addBucketFacts(info *kv.Info) {
-	if info != nil {
-		d.Facts = append(d.Facts, fact{"Bucket", "TTL " + terminal.FormatDuration(info.TTL), look.DescribeReplicas(*info)})
-	}
-}
+// describeTTL returns the TTL of a bucket in words.
+func describeTTL(info kv.Info) string { return "TTL " + terminal.FormatDuration(info.TTL) }
 
 // addCandidateFact adds the fact about the candidate that serves the page.
 func (d *pageData) addCandidateFact(own election.Status) {
@@ -184,47 +229,46 @@ func (d *pageData) addCandidateFact(own election.Status) {
 }
 
 // setHeadline sets the headline, which says whether a candidate leads.
-func (d *pageData) setHeadline(h snapshot, observeError *string, expected bool) {
+func (d *pageData) setHeadline(e *entry, c condition, observed bool, observeError *string, expected bool) {
 	switch {
-	case h.observedSince.IsZero() && observeError != nil:
+	case !observed && observeError != nil:
 		d.Headline, d.HeadlineClass = "Cannot observe the election: "+*observeError, "vacant"
-	case h.observedSince.IsZero():
+	case !observed:
 		d.Headline, d.HeadlineClass = "Waiting for the server", "waits"
-	case h.condition == vacant:
+	case c == vacant:
 		d.Headline, d.HeadlineClass = "No leader", "vacant"
 		if expected {
 			d.Why = "This election is " + neverLed + "."
 		}
-		if last := lastTransition(h.events); last != nil {
+		if last := lastTransition(e.events); last != nil {
 			d.Why = last.text
 			if last.kind == evicted {
 				d.Eviction = nil
 			}
 		}
-		if h.pause == nil {
+		if e.pause == nil {
 			d.Fix = fixVacancy
 		}
-	case h.condition == ended:
-		d.Headline, d.HeadlineClass, d.Why = "Ended", "waits", look.DescribeEvent(*h.ended)+"."
-	case h.condition == leaseOver:
-		d.Headline, d.HeadlineClass = h.holder.Name+" has not renewed in time", "vacant"
+	case c == ended:
+		d.Headline, d.HeadlineClass, d.Why = "Ended", "waits", look.DescribeEvent(*e.ended)+"."
+	case c == leaseOver:
+		d.Headline, d.HeadlineClass = e.holder.Name+" has not renewed in time", "vacant"
 		d.Why, d.Fix = "Its lease is over.", fixLeaseOver
-	case h.condition == led:
-		d.Headline, d.HeadlineClass = h.holder.Name+" leads", "leads"
+	case c == led:
+		d.Headline, d.HeadlineClass = e.holder.Name+" leads", "leads"
 	default:
-		d.Headline, d.HeadlineClass = h.holder.Name+" is leader-elect", "waits"
+		d.Headline, d.HeadlineClass = e.holder.Name+" is leader-elect", "waits"
 	}
 }
 
 // addLeaderFacts adds the facts about the holder of the key.
-func (d *pageData) addLeaderFacts(h snapshot) {
-	l := h.holder
+func (d *pageData) addLeaderFacts(l *election.Leader, c condition, now time.Time) {
 	if l == nil {
 		return
 	}
 	if from := since(l); !from.IsZero() {
-		note := "for " + terminal.FormatDuration(max(0, h.now.Sub(from)).Round(time.Second))
-		if h.condition == leaseOver {
+		note := "for " + terminal.FormatDuration(max(0, now.Sub(from)).Round(time.Second))
+		if c == leaseOver {
 			note = ""
 		}
 		d.Facts = append(d.Facts, fact{"Since", from.Local().Format(pageTime), note})
@@ -232,12 +276,12 @@ func (d *pageData) addLeaderFacts(h snapshot) {
 	if l.Term != 0 {
 		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})
 	}
-	left := terminal.FormatDuration(max(0, l.Expires.Sub(h.now)).Round(100 * time.Millisecond))
+	left := terminal.FormatDuration(max(0, l.Expires.Sub(now)).Round(100 * time.Millisecond))
 	switch {
 	case !l.Expires.After(l.Renewed):
 		left = "no TTL"
-	case h.condition == leaseOver:
-		left = "over for " + terminal.FormatDuration(h.now.Sub(l.Expires).Round(100*time.Millisecond))
+	case c == leaseOver:
+		left = "over for " + terminal.FormatDuration(now.Sub(l.Expires).Round(100*time.Millisecond))
 	}
 	d.Facts = append(d.Facts, fact{"Lease left", left, ""})
 	if l.Host != "" {

@@ -6,64 +6,47 @@ import (
 	"time"
 )
 
-// poll is a query that readers of the page cause, at most one at a time, and whose answer all readers share.
-type poll[T any] struct {
+// poll is a query that readers of the page cause: at most one at a time, for all readers. The query itself records its answer.
+type poll struct {
 	mu      sync.Mutex
 	running chan struct{} // closed when the current query ends; nil without a query
 	began   time.Time     // when the last completed query began
-	answer  T             // of the last query that did not fail
-	err     error         // why the last query failed
 }
 
-// get returns the answer of the last query that did not fail, and why the last query failed. If the last one began before the given time or
-// is too old, get starts another one. It waits for the new answer if wait is set, or if there was no query before. Otherwise it returns the old
-// answer.
-func (q *poll[T]) get(ctx context.Context, p *statusPage, after time.Time, wait bool, query func(context.Context) (T, error), done func(T, error)) (T, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.begin(p, after, query, done)
-	if running := q.running; running != nil && (wait || q.began.IsZero()) {
-		q.mu.Unlock()
+// ask begins a query if the last one is too old, or began before the given time, unless one is under way. It waits for the answer if wait is
+// set, or if there was no query before.
+func (q *poll) ask(ctx context.Context, p *statusPage, after time.Time, wait bool, query func(context.Context)) {
+	running, first := q.begin(p, after, query)
+	if running != nil && (wait || first) {
 		select {
 		case <-running:
 		case <-ctx.Done():
 		}
-		q.mu.Lock()
 	}
-	return q.answer, q.err
 }
 
-// refresh has the next query made as get does, and does not wait.
-func (q *poll[T]) refresh(p *statusPage, after time.Time, query func(context.Context) (T, error), done func(T, error)) {
+// begin is ask without the wait. It returns a channel that is closed when the current query ends; nil without a query.
+func (q *poll) begin(p *statusPage, after time.Time, query func(context.Context)) (running chan struct{}, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.begin(p, after, query, done)
-}
-
-// begin starts a query if the last one began before the given time or is too old, unless one is under way. The caller holds mu.
-func (q *poll[T]) begin(p *statusPage, after time.Time, query func(context.Context) (T, error), done func(T, error)) {
 	outdated := time.Since(q.began) >= queryInterval || q.began.Before(after)
-	if !outdated || q.running != nil {
-		return
+	if outdated && q.running == nil {
+		running := make(chan struct{})
+		if p.start(func() { q.run(p, running, query) }) {
+			q.running = running
+		}
 	}
-	running := make(chan struct{})
-	if p.start(func() { q.run(p, running, query, done) }) {
-		q.running = running
-	}
+	return q.running, q.began.IsZero()
 }
 
-// run makes one query, for all readers.
-func (q *poll[T]) run(p *statusPage, running chan struct{}, query func(context.Context) (T, error), done func(T, error)) {
+// run makes one query.
+func (q *poll) run(p *statusPage, running chan struct{}, query func(context.Context)) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(p.ctx, queryInterval)
 	defer cancel()
-	answer, err := query(ctx)
+	query(ctx)
 	q.mu.Lock()
-	q.began, q.err, q.running = began, err, nil
-	if err == nil {
-		q.answer = answer
-	}
-	q.mu.Unlock()
-	done(answer, err)
+	defer q.mu.Unlock()
+	q.began, q.running = began, nil
 	close(running)
 }

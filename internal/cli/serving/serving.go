@@ -2,7 +2,8 @@
 // of a bucket.
 //
 // The status page shows the leaders, whether elections are paused, and for each election its candidates and the events of the last hour.
-// Server-sent events update the page at each change; those of the list of elections have only the elections that changed.
+// Server-sent events update the page at each change: a reader receives the sections and the rows that differ from those that it has. What the
+// page knows has one owner, type elections.
 //
 // The page is read-only, and has no password of its own. It shows all text from other candidates escaped and printable. It queries the
 // candidates and the bucket only while a reader requests the page or follows the events, and limits the number of readers that follow the

@@ -20,7 +20,7 @@ var house = []group{
 		{"internal/collectors", "internal/host", "internal/lease", "internal/natsconn", "internal/validate", "internal/version"},
 		{"dashboards", "internal/dial", "internal/record", "internal/timing"},
 		{"internal/core", "internal/kv"},
-		{"internal/shell", "internal/witness"},
+		{"internal/forecast", "internal/shell", "internal/witness"},
 		{"internal/settings"},
 		{"internal/control", "internal/notify"},
 	}},

@@ -24,39 +24,32 @@ function parse(html) {
   return template.content;
 }
 
-// received has the parts of the page as they were received: the times in them are rewritten since.
-let received = [];
+// fresh is whether the next message is the first one of a connection: that has the whole page.
+let fresh = true;
 
-// update replaces only the parts of the page that changed, so that a reader can select text in the other parts.
+// update replaces those parts of the page that a message has, so that a reader can select text in the other parts.
 function update(html) {
-  const parts = [...parse(html).children];
-  const texts = parts.map((part) => part.outerHTML);
-  const current = [...main.children];
-  if (parts.length !== current.length) {
-    main.replaceChildren(...parts);
-  } else {
-    parts.forEach((part, i) => texts[i] === received[i] || current[i].replaceWith(part));
+  const message = parse(html);
+  for (const part of [...message.children]) {
+    if (part.id) document.getElementById(part.id).replaceWith(part);
   }
-  received = texts;
+  const body = main.querySelector(".elections tbody");
+  if (body && fresh) body.replaceChildren();
+  if (body) updateRows(body, message.querySelectorAll("tr"));
+  fresh = false;
   finish();
 }
 
-// updateRows replaces the header and the given rows of the list of elections, and adds rows where they belong.
-function updateRows(html) {
-  const next = parse(html);
-  main.querySelector("header").replaceWith(next.querySelector("header"));
-  const body = main.querySelector(".elections tbody");
+// updateRows replaces the given rows of the list, which are in order, removes those that are empty, and adds rows where they belong.
+function updateRows(body, changed) {
   const rows = new Map([...body.rows].map((row) => [row.dataset.key, row]));
-  for (const row of next.querySelectorAll("tr")) {
-    const old = rows.get(row.dataset.key);
-    if (old?.dataset.order === row.dataset.order) {
-      old.replaceWith(row);
-      continue;
-    }
-    old?.remove();
-    body.insertBefore(row, [...body.rows].find((other) => follows(other, row)) ?? null);
+  for (const row of changed) rows.get(row.dataset.key)?.remove();
+  let next = body.rows[0];
+  for (const row of changed) {
+    if (row.cells.length === 0) continue;
+    while (next && !follows(next, row)) next = next.nextElementSibling;
+    body.insertBefore(row, next ?? null);
   }
-  finish();
 }
 
 // follows reports whether a row of the list comes after another.
@@ -115,14 +108,13 @@ function filter() {
 main.addEventListener("input", filter);
 passTime();
 setInterval(passTime, 5000);
+source.onopen = () => {
+  fresh = true;
+};
 source.onmessage = (event) => {
   update(event.data);
   showState();
 };
-source.addEventListener("rows", (event) => {
-  updateRows(event.data);
-  showState();
-});
 source.onerror = () => {
   if (source.readyState === EventSource.CLOSED) {
     showConnection("not live: reload the page", true);
