@@ -97,7 +97,7 @@ var fixes = map[string]map[string]func(*fixing){
 			f.mend(func(fix string) {
 				stop()
 				f.campaign("web-1")
-				f.runs(fix, "run 'election-cli wait jobs --max-wait 16s'")
+				f.runs(fix, "run 'election-cli wait jobs --max-wait 13s'")
 			}, "jobs")
 		},
 		"a candidate says that it leads": func(f *fixing) {
