@@ -45,12 +45,15 @@ func (w *invocation) witnessOf() int {
 // guards returns the process numbers of the guardian of a call of run and of the deputy.
 func (w *invocation) guards() (pids []int) {
 	w.t.Helper()
-	for _, p := range descendants(w.cmd.Process.Pid) {
-		if strings.Contains(p.args, supervise.GuardianCommand) || strings.Contains(p.args, "deputy of-run") {
-			pids = append(pids, p.pid)
+	w.g.Eventually(func() []int { // the guardian starts its deputy while the program starts
+		pids = nil
+		for _, p := range descendants(w.cmd.Process.Pid) {
+			if strings.Contains(p.args, supervise.GuardianCommand) || strings.Contains(p.args, "deputy of-run") {
+				pids = append(pids, p.pid)
+			}
 		}
-	}
-	w.g.Expect(pids).To(HaveLen(2))
+		return pids
+	}).WithTimeout(clitest.Timeout).Should(HaveLen(2))
 	return pids
 }
 
