@@ -12,7 +12,7 @@
 //	election-cli pause KEY           stop all candidates from campaigning, until resume KEY
 //	election-cli campaign KEY        campaign until interrupted
 //	election-cli file KEY PATH       maintain a file on the host that leads, or check it
-//	election-cli bucket add          create a bucket for elections; also: edit, info, rm
+//	election-cli bucket add          create a bucket for elections; also: edit, info, prune, rm
 //	election-cli server              run a JetStream server for experiments
 //	election-cli run KEY -- PROGRAM  run a program while this host leads
 //	election-cli witness             release the key of a leader whose process dies

@@ -63,7 +63,7 @@
 //
 //	bid          one campaign, from the read to its end
 //	try          one try to renew, from the first request to its end
-//	hint         a notification that is a reason to read the key; it is never believed
+//	hint         a notification that is a reason to read the key; it never proves who holds it
 //	finding      what a read, or a refused write, proves about the key that is held
 //	acquisition  a write that is to win the key
 //	predecessor  the holder before a vacancy

@@ -42,7 +42,7 @@ const (
 )
 
 // hints are the notifications that a candidate has received: what it has not read yet, how far notifications are trusted, and when the key is
-// to be read. A notification is never believed. It is only a reason to read the key.
+// to be read. A notification proves nothing of who holds the key. It is a reason to read it.
 type hints struct {
 	source        string    // the source in use; NoSource if there is none, or it is stalled
 	bucketCreated time.Time // when the bucket that the source reports of was created

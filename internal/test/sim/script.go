@@ -109,8 +109,8 @@ func (n *round) sortActs() {
 	slices.SortStableFunc(n.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 }
 
-// addLaterKinds adds the kinds of trouble that the first scripts did not have. It draws them last, so that the rest of a
-// script stays what its seed meant before.
+// addLaterKinds adds the kinds of trouble that the first scripts did not have. It draws them after these, so that those
+// stay what the seed meant before.
 func (s *script) addLaterKinds(r *dice, n *round) {
 	for _, f := range []struct {
 		kind   faultKind
