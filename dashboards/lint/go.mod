@@ -33,7 +33,6 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.0 // indirect
-	github.com/synadia-io/orbit.go/natscontext v0.1.1 // indirect
 	github.com/synadia-io/orbit.go/natsext v0.1.2 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect

@@ -36,7 +36,6 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.0 // indirect
-	github.com/synadia-io/orbit.go/natscontext v0.1.1 // indirect
 	github.com/synadia-io/orbit.go/natsext v0.1.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
