@@ -11,6 +11,10 @@
 // The invariant (invariant.go) holds in the first state, and every transition keeps it. It implies that at most one candidate leads. So no
 // number of candidates and no length of a run can break that.
 //
+// # Sessions
+//
+// A second rule, session.go, is that of sessions: one renewal for all keys of a process. It is written and proved in the same way.
+//
 // # One term is one candidate
 //
 // A candidate of the proof campaigns once. A candidate of the program that campaigns again, after a term or under another instance, is

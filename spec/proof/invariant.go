@@ -55,9 +55,9 @@ var aboutTwo = []lemma{
 var name = regexp.MustCompile(`[A-Za-z]+`)
 
 // after returns the text about the state after a transition.
-func after(text string) string {
+func (l *language) after(text string) string {
 	return name.ReplaceAllStringFunc(text, func(n string) string {
-		if ofKey[n] != "" || ofCandidate[n] != "" {
+		if l.key[n] != "" || l.candidate[n] != "" {
 			return n + "^"
 		}
 		return n
@@ -78,19 +78,19 @@ func about(text, x, y string) string {
 }
 
 // invariant returns all that the invariant says of some candidates.
-func invariant(who []string) []string {
+func (l *language) invariant(who []string) []string {
 	var all []string
-	for _, l := range aboutKey {
-		all = append(all, l.text)
+	for _, m := range l.aboutKey {
+		all = append(all, m.text)
 	}
 	for _, x := range who {
-		for _, l := range aboutOne {
-			all = append(all, about(l.text, x, ""))
+		for _, m := range l.aboutOne {
+			all = append(all, about(m.text, x, ""))
 		}
 		for _, y := range who {
-			for _, l := range aboutTwo {
+			for _, m := range l.aboutTwo {
 				if x != y {
-					all = append(all, about(l.text, x, y))
+					all = append(all, about(m.text, x, y))
 				}
 			}
 		}

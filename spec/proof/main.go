@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +39,7 @@ func main() {
 
 // prove asks all solvers all questions, and prints what they answer.
 func prove(show string) error {
-	all := append(append(theRule().obligations(), rates()...), stories()...)
+	all := slices.Concat(elections().obligations(), sessions().obligations(), rates(), stories())
 	for _, o := range all {
 		if o.name == show {
 			fmt.Print(o.script)
@@ -65,7 +66,14 @@ func (r rule) obligations() []obligation {
 		all = append(all, r.kept(&r.transitions[i])...)
 		all = append(all, r.possible(&r.transitions[i]))
 	}
-	return append(append(all, r.alone(), r.again()), r.growing()...)
+	all = append(all, r.alone())
+	if r.candidate["excused"] != "" {
+		all = append(append(all, r.again()), r.growing()...)
+	}
+	for i := range all {
+		all[i].name = r.name + all[i].name
+	}
+	return all
 }
 
 const (
@@ -87,8 +95,8 @@ func script(declarations string, texts ...string) string {
 // first is that the invariant holds before anything has happened.
 func (r rule) first() obligation {
 	who := []string{"p", "q", "own"}
-	conclusion := and(invariant(who)...)
-	return obligation{"first", script(system(nil, []string{"p", "q"}), append(append(sorted(r.assumptions), initially(who)...), "(not "+conclusion+")")...), holds}
+	conclusion := and(r.invariant(who)...)
+	return obligation{"first", script(r.system(nil, []string{"p", "q"}), append(append(sorted(r.assumptions), r.initially(who)...), "(not "+conclusion+")")...), holds}
 }
 
 // initially is the first state, as far as it is about some candidates: nothing is stored, and nobody has done anything.
@@ -104,17 +112,17 @@ func initially(who []string) []string {
 // before is the state before a transition, of which the invariant holds, and that the transition happens.
 func (r rule) before(t *transition) []string {
 	who := []string{"c", "p", "q", "own"}
-	all := append(sorted(r.assumptions), invariant(who)...)
+	all := append(sorted(r.assumptions), r.invariant(who)...)
 	return append(append(all, sorted(t.guards)...), t.ofEveryone(who)...)
 }
 
 // kept are the obligations of one transition: it keeps each lemma.
 func (r rule) kept(t *transition) []obligation {
-	declarations := system(t, []string{"c", "p", "q"})
+	declarations := r.system(t, []string{"c", "p", "q"})
 	var all []obligation
-	for _, lemmas := range [][]lemma{aboutKey, aboutOne, aboutTwo} {
+	for _, lemmas := range [][]lemma{r.aboutKey, r.aboutOne, r.aboutTwo} {
 		for _, l := range lemmas {
-			conclusion := "(not " + after(about(l.text, "p", "q")) + ")"
+			conclusion := "(not " + r.after(about(l.text, "p", "q")) + ")"
 			all = append(all, obligation{t.name + " / " + l.name, script(declarations, append(r.before(t), conclusion)...), holds})
 		}
 	}
@@ -123,21 +131,21 @@ func (r rule) kept(t *transition) []obligation {
 
 // possible is that a transition can happen, in a state of which the invariant holds.
 func (r rule) possible(t *transition) obligation {
-	return obligation{t.name + " / can happen", script(system(t, []string{"c", "p", "q"}), r.before(t)...), happens}
+	return obligation{t.name + " / can happen", script(r.system(t, []string{"c", "p", "q"}), r.before(t)...), happens}
 }
 
 // alone is that at most one candidate leads.
 func (r rule) alone() obligation {
-	texts := append(sorted(r.assumptions), invariant([]string{"p", "q", "own"})...)
+	texts := append(sorted(r.assumptions), r.invariant([]string{"p", "q", "own"})...)
 	texts = append(texts, "(not (= p q))", about(r.leads, "p", ""), about(r.leads, "q", ""))
-	return obligation{"at most one candidate leads", script(system(nil, []string{"p", "q"}), texts...), holds}
+	return obligation{"at most one candidate leads", script(r.system(nil, []string{"p", "q"}), texts...), holds}
 }
 
 // again is that somebody may lead after a history with another leader went back.
 func (r rule) again() obligation {
-	texts := append(sorted(r.assumptions), invariant([]string{"p", "q", "own"})...)
+	texts := append(sorted(r.assumptions), r.invariant([]string{"p", "q", "own"})...)
 	texts = append(texts, "(and (excused p) (led p) (not (= kind 0)))", about(r.leads, "q", ""))
-	return obligation{"somebody leads after the history went back", script(system(nil, []string{"p", "q"}), texts...), happens}
+	return obligation{"somebody leads after the history went back", script(r.system(nil, []string{"p", "q"}), texts...), happens}
 }
 
 // growing are that who begins to lead has a higher number than everybody who has led in the same history.
@@ -146,7 +154,7 @@ func (r rule) growing() []obligation {
 	for i, t := range r.transitions {
 		if t.sets["led"] != "" {
 			texts := append(r.before(&r.transitions[i]), "(not (led c))", "(led^ c)", "(led p)", "(not (= p c))", "(not (excused c))", "(not (excused p))", "(>= (number p) (number c))")
-			all = append(all, obligation{t.name + " / numbers grow", script(system(&r.transitions[i], []string{"c", "p", "q"}), texts...), holds})
+			all = append(all, obligation{t.name + " / numbers grow", script(r.system(&r.transitions[i], []string{"c", "p", "q"}), texts...), holds})
 		}
 	}
 	return all

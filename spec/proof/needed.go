@@ -18,13 +18,13 @@ type weakening struct {
 // spare is what the program does although the proof does not need it: whoever takes over a lapsed lease has waited for as long as its holder may lead.
 var spare = []string{"takeover of a lapsed lease / left", "takeover of a lapsed lease / stated"}
 
-// weakenings leave out each guard of the rule, each thing that a candidate forgets when others act, and each stand-down.
-func weakenings() (all []weakening) {
-	for i, t := range theRule().transitions {
+// weakenings leave out each guard of a rule, each thing that a candidate forgets when others act, and each stand-down.
+func weakenings(of func() rule) (all []weakening) {
+	for i, t := range of().transitions {
 		leaveOut := func(name string, change func(t *transition)) {
-			r := theRule()
+			r := of()
 			change(&r.transitions[i])
-			if without := t.name + " / " + name; !slices.Contains(spare, without) {
+			if without := r.name + t.name + " / " + name; !slices.Contains(spare, without) {
 				all = append(all, weakening{without, r})
 			}
 		}
@@ -59,10 +59,10 @@ func (r rule) breaks(known map[obligation]bool) string {
 // weaken prints what each weakening breaks. It returns how many break nothing.
 func weaken() (harmless int) {
 	known := map[obligation]bool{} // they are the same for the rule as it is
-	for _, o := range theRule().obligations() {
+	for _, o := range slices.Concat(elections().obligations(), sessions().obligations()) {
 		known[o] = true
 	}
-	all := weakenings()
+	all := slices.Concat(weakenings(elections), weakenings(sessions))
 	broken := make([]string, len(all))
 	var running sync.WaitGroup
 	slots := make(chan struct{}, 2)

@@ -92,15 +92,25 @@ type transition struct {
 	all      map[string]string // of every candidate x
 }
 
-// rule is the transition system, or a weakening of it.
+// language is what a rule is written in: its variables, and what its invariant says with them.
+type language struct {
+	key, candidate               map[string]string // the variables of the state, and their sorts
+	durations                    []string
+	aboutKey, aboutOne, aboutTwo []lemma
+	initially                    func(who []string) []string // the first state, as far as it is about some candidates
+}
+
+// rule is a transition system, or a weakening of one.
 type rule struct {
+	*language
+	name        string
 	transitions []transition
 	assumptions map[string]string
 	leads       string // that x leads now
 }
 
-func theRule() rule {
-	return rule{transitions(), maps.Clone(assumptions), "(and (= (state x) 2) (< now (until x)) (not (excused x)))"}
+func elections() rule {
+	return rule{&language{ofKey, ofCandidate, durations, aboutKey, aboutOne, aboutTwo, initially}, "", transitions(), maps.Clone(assumptions), "(and (= (state x) 2) (< now (until x)) (not (excused x)))"}
 }
 
 // find returns the transition of a name.
@@ -292,20 +302,20 @@ func transitions() []transition {
 }
 
 // system declares the durations, the named candidates, and the state before and after a transition. A name of the state after ends with ^.
-func system(t *transition, who []string) string {
+func (l *language) system(t *transition, who []string) string {
 	var b strings.Builder
 	b.WriteString("(declare-sort Cand 0)\n")
-	for _, d := range durations {
+	for _, d := range l.durations {
 		fmt.Fprintf(&b, "(declare-const %s Real)\n", d)
 	}
 	for _, w := range who {
 		fmt.Fprintf(&b, "(declare-const %s Cand)\n", w)
 	}
-	for _, v := range slices.Sorted(maps.Keys(ofKey)) {
-		fmt.Fprintf(&b, "(declare-const %s %s)\n", v, ofKey[v])
+	for _, v := range slices.Sorted(maps.Keys(l.key)) {
+		fmt.Fprintf(&b, "(declare-const %s %s)\n", v, l.key[v])
 	}
-	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
-		fmt.Fprintf(&b, "(declare-fun %s (Cand) %s)\n", f, ofCandidate[f])
+	for _, f := range slices.Sorted(maps.Keys(l.candidate)) {
+		fmt.Fprintf(&b, "(declare-fun %s (Cand) %s)\n", f, l.candidate[f])
 	}
 	if t == nil {
 		return b.String()
@@ -313,15 +323,15 @@ func system(t *transition, who []string) string {
 	for _, v := range slices.Sorted(maps.Keys(t.choices)) {
 		fmt.Fprintf(&b, "(declare-const %s %s)\n", v, t.choices[v])
 	}
-	for _, v := range slices.Sorted(maps.Keys(ofKey)) {
-		fmt.Fprintf(&b, "(define-fun %s^ () %s %s)\n", v, ofKey[v], or(t.sets[v], v))
+	for _, v := range slices.Sorted(maps.Keys(l.key)) {
+		fmt.Fprintf(&b, "(define-fun %s^ () %s %s)\n", v, l.key[v], or(t.sets[v], v))
 	}
-	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
+	for _, f := range slices.Sorted(maps.Keys(l.candidate)) {
 		after := or(t.all[f], fmt.Sprintf("(%s x)", f))
 		if set := t.sets[f]; set != "" {
 			after = fmt.Sprintf("(ite (= x c) %s (%s x))", set, f)
 		}
-		fmt.Fprintf(&b, "(define-fun %s^ ((x Cand)) %s %s)\n", f, ofCandidate[f], after)
+		fmt.Fprintf(&b, "(define-fun %s^ ((x Cand)) %s %s)\n", f, l.candidate[f], after)
 	}
 	return b.String()
 }

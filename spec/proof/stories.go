@@ -61,7 +61,7 @@ func at(text string, step int, who string) string {
 
 // script is the question whether the run is possible: from the first state on, by transitions whose guards hold, with both leading at its end.
 func (s story) script() string {
-	rule := theRule()
+	rule := elections()
 	delete(rule.assumptions, s.assumption)
 	var b strings.Builder
 	b.WriteString("(declare-sort Cand 0)\n(declare-const a Cand)\n(declare-const b Cand)\n(declare-const nobody Cand)\n(declare-const own.0 Cand)\n")
