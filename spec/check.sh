@@ -121,6 +121,8 @@ holds three              "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS" "
 holds liveness           "-DN=2 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DLIVENESS" "-O1" "-a"
 model=session.pml
 holds sessions           "-DS=2 -DK=1 -DFAULTS=1 -DSLIPS=2" "-O1 -DSAFETY" ""
+holds two-keys           "-DS=2 -DK=2 -DFAULTS=1 -DSLIPS=0 -DLEASE=1" "-O1 -DSAFETY -DCOLLAPSE" ""
+holds three-sessions     "-DS=3 -DK=1 -DFAULTS=0 -DSLIPS=0 -DLEASE=1" "-O1 -DSAFETY -DCOLLAPSE" ""
 model=election.pml
 if [ "${1:-}" = full ]; then
 	holds three-forgers "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DFORGERY=0 -DNO_DISASTERS" "-O1 -DSAFETY" "-w26"
