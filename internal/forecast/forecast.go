@@ -1,5 +1,5 @@
 // Package forecast computes how long an election has no leader after a release, a crash or an eviction, and which outage of its bucket a leader
-// survives. It is the arithmetic of docs/TUNING.md; who needs such a time asks this package.
+// survives. It is the arithmetic of docs/TUNING.md. Package admin and the command ask it.
 package forecast
 
 import (
@@ -74,7 +74,8 @@ func (c Candidates) Failovers(t timing.Timing) (f Failovers) {
 		f.Release = vacant.plus(c.Markers+t.TTL, c.Markers+t.TTL+timing.ExpiryLateness)
 		f.Eviction = f.Release
 		if c.Remembers { // the release never expires, and counts as nobody's lease once it has outlived the TTL
-			f.Release = campaign.plus(campaign.Median, campaign.Worst).plus(t.TTL+timing.ExpiryLateness, t.TTL+timing.ExpiryLateness).plus(removed, removed)
+			outlived := timing.ExpiredAfter(t.TTL)
+			f.Release = campaign.plus(campaign.Median, campaign.Worst).plus(outlived+removed, outlived+removed)
 		}
 		return f
 	}

@@ -27,16 +27,20 @@ func TestForecastByWhatCandidatesCanDo(t *testing.T) {
 		timing                   timing.Timing
 		release, crash, eviction Estimate
 	}{
-		"notified":                {Candidates{Notified: true, Markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
-		"named":                   {Candidates{Notified: true, Markers: markers, Named: true, Connected: true}, standard, ms(1, 50), ms(6137, 9998), ms(10001, 10625)},
-		"no markers":              {Candidates{Notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
-		"a short stand-down":      {Candidates{Notified: true, Markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
-		"bare names":              {Candidates{Notified: true, Plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
-		"polls":                   {Candidates{Markers: markers}, standard, ms(3750, 7525), ms(17500, 25400), ms(11250, 15000)},
-		"polls, connected":        {Candidates{Markers: markers, Named: true, Connected: true}, standard, ms(3750, 7550), ms(17500, 25400), ms(13750, 17500)},
-		"polls, no markers":       {Candidates{}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
-		"polls, bare names":       {Candidates{Markers: markers, Plain: true}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
-		"may not read":            {Candidates{Notified: true, Markers: markers, Unreadable: true}, standard, ms(22250, 26400), ms(18500, 26400), ms(22250, 26400)},
+		"notified":           {Candidates{Notified: true, Markers: markers}, standard, ms(12.5, 25), ms(14062.5, 18525), ms(10312.5, 10625)},
+		"named":              {Candidates{Notified: true, Markers: markers, Named: true, Connected: true}, standard, ms(1, 50), ms(6137, 9998), ms(10001, 10625)},
+		"no markers":         {Candidates{Notified: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
+		"a short stand-down": {Candidates{Notified: true, Markers: markers}, quick, ms(12.5, 25), ms(7562.5, 12025), ms(10312.5, 10625)},
+		"bare names":         {Candidates{Notified: true, Plain: true}, standard, ms(12.5, 25), ms(14462.5, 18525), ms(10312.5, 10625)},
+		"polls":              {Candidates{Markers: markers}, standard, ms(3750, 7525), ms(17500, 25400), ms(11250, 15000)},
+		"polls, connected":   {Candidates{Markers: markers, Named: true, Connected: true}, standard, ms(3750, 7550), ms(17500, 25400), ms(13750, 17500)},
+		"polls, no markers":  {Candidates{}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
+		"polls, bare names":  {Candidates{Markers: markers, Plain: true}, standard, ms(11250, 15000), ms(17500, 25400), ms(11250, 15000)},
+		"may not read":       {Candidates{Notified: true, Markers: markers, Unreadable: true}, standard, ms(22250, 26400), ms(18500, 26400), ms(22250, 26400)},
+		"may not read, releases that last": {
+			Candidates{Notified: true, Markers: markers, Unreadable: true, Remembers: true}, standard,
+			Estimate{28766666666, 36266666666}, ms(18500, 26400), ms(22250, 26400),
+		},
 		"may not read, no marker": {Candidates{Unreadable: true}, standard, ms(21250, 25400), ms(17500, 25400), ms(21250, 25400)},
 		"a backoff":               {Candidates{Markers: markers, Backoff: true}, standard, ms(5000, 10025), ms(18750, 27900), ms(12500, 17500)},
 	} {
