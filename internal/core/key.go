@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // What a candidate knows of its key, and how long other candidates may still consider themselves leader.
@@ -232,7 +233,7 @@ func (c *Candidate) noteNewTerm(now time.Time, r *record.Record, nothingBetween 
 		ends := now.Add(c.bucket.mostLeft(before.Lease(), false))
 		if nothingBetween {
 			left := c.leftOf(now, k.lastWrite.timedFrom, k.lastWrite.lease)
-			ends = now.Add(left + left/12) // by this clock, which may be slewed ahead from now on, see timing.LapseTime
+			ends = now.Add(left + timing.Ahead(left)) // by this clock, which may be slewed from now on
 		}
 		if ends.After(now) {
 			k.unprovenUntil, k.unprovenLease = later(k.unprovenUntil, ends), max(k.unprovenLease, cmp.Or(before.Lease(), c.bucket.TTL))

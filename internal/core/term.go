@@ -162,7 +162,7 @@ func (c *Candidate) correct(now time.Time, t *Term) {
 	to := c.instant(now)
 	gained := to.slewed - t.wonAt.slewed
 	if !to.unslewed {
-		gained = t.StandDown / 12 // at most, see timing.LapseTime
+		gained = timing.Ahead(t.StandDown) // at most
 	}
 	if gained > slewPrecision {
 		t.LeadsFrom = t.wonAt.at.Add(t.StandDown + gained)

@@ -146,9 +146,14 @@ func LapseTime(lease, ttl time.Duration, unslewed bool) time.Duration {
 	return lease + lease*2/11 // 12/11 × 13/12
 }
 
-// ExpiredAfter returns how long after a candidate has seen a write the server has expired it, if it ever does: the candidate's clock may have been slewed
-// so that it was fast.
-func ExpiredAfter(ttl time.Duration) time.Duration { return (ttl + ExpiryLateness) * 13 / 12 }
+// Ahead returns by how much more than the given time a clock may advance meanwhile that is slewed so that it is fast.
+func Ahead(d time.Duration) time.Duration { return d / 12 }
+
+// ExpiredAfter returns how long after a candidate has seen a write, by any clock of the candidate, the server has expired it, if it ever does.
+func ExpiredAfter(ttl time.Duration) time.Duration {
+	expired := ttl + ExpiryLateness
+	return expired + Ahead(expired)
+}
 
 // Slack returns how late a renewal may be and still count as in time: a quarter of the time between a renewal that is due and the deadline.
 func (t Timing) Slack() time.Duration { return (t.LeaseTime() - t.Interval) / 4 }
