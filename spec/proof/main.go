@@ -67,8 +67,8 @@ func (r rule) obligations() []obligation {
 		all = append(all, r.possible(&r.transitions[i]))
 	}
 	all = append(all, r.alone())
-	if r.candidate["excused"] != "" {
-		all = append(append(all, r.again()), r.growing()...)
+	if r.more != nil {
+		all = append(all, r.more(r)...)
 	}
 	for i := range all {
 		all[i].name = r.name + all[i].name

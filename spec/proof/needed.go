@@ -15,7 +15,7 @@ type weakening struct {
 	rule    rule
 }
 
-// spare is what the program does although the proof does not need it: whoever takes over a lapsed lease has waited for as long as its holder may lead.
+// spare is what the program does although the proof does not need it: a candidate that takes over a lapsed lease has waited for as long as its holder may lead.
 var spare = []string{"takeover of a lapsed lease / left", "takeover of a lapsed lease / stated"}
 
 // weakenings leave out each guard of a rule, each thing that a candidate forgets when others act, and each stand-down.

@@ -106,11 +106,16 @@ type rule struct {
 	name        string
 	transitions []transition
 	assumptions map[string]string
-	leads       string // that x leads now
+	leads       string                  // that x leads now
+	more        func(rule) []obligation // what follows from the invariant besides; nil for nothing
 }
 
 func elections() rule {
-	return rule{&language{ofKey, ofCandidate, durations, aboutKey, aboutOne, aboutTwo, initially}, "", transitions(), maps.Clone(assumptions), "(and (= (state x) 2) (< now (until x)) (not (excused x)))"}
+	return rule{
+		&language{ofKey, ofCandidate, durations, aboutKey, aboutOne, aboutTwo, initially}, "", transitions(), maps.Clone(assumptions),
+		"(and (= (state x) 2) (< now (until x)) (not (excused x)))",
+		func(r rule) []obligation { return append(r.growing(), r.again()) },
+	}
 }
 
 // find returns the transition of a name.

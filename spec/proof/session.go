@@ -27,7 +27,7 @@ func sessions() rule {
 			map[string]string{
 				"now": "Real", "begin": "Real", // when the bucket was made
 				"kind": "Int", "own": "Cand", "rev": "Int", "stored": "Real", // whose claim is stored, its number, since when
-				"left":  "Real", // how long whoever claims it next has to wait for those before its owner
+				"left":  "Real", // how long the next claim has to wait for the leases before that of its owner
 				"lost":  "Real", // when it was evicted
 				"clear": "Real", // nobody but the owner leads from this time on: a bound that nobody knows
 			},
@@ -77,6 +77,7 @@ func sessions() rule {
 		claims(),
 		map[string]string{"durations": "(and (> lease 0) (>= lapse lease))"},
 		"(and (mine x) (<= (counts x) now) (< now (until x)))",
+		nil,
 	}
 }
 

@@ -47,12 +47,12 @@ func stories() []obligation {
 }
 
 // at returns the text about the state before a step, done by a candidate.
-func at(text string, step int, who string) string {
+func (l *language) at(text string, step int, who string) string {
 	return name.ReplaceAllStringFunc(text, func(n string) string {
 		switch {
 		case n == "c":
 			return who
-		case ofKey[n] != "" || ofCandidate[n] != "" || slices.Contains([]string{"m", "n", "r", "s", "t", "u"}, n):
+		case l.key[n] != "" || l.candidate[n] != "" || slices.Contains([]string{"m", "n", "r", "s", "t", "u"}, n):
 			return fmt.Sprintf("%s.%d", n, step)
 		}
 		return n
@@ -65,20 +65,20 @@ func (s story) script() string {
 	delete(rule.assumptions, s.assumption)
 	var b strings.Builder
 	b.WriteString("(declare-sort Cand 0)\n(declare-const a Cand)\n(declare-const b Cand)\n(declare-const nobody Cand)\n(declare-const own.0 Cand)\n")
-	for _, d := range durations {
+	for _, d := range rule.durations {
 		fmt.Fprintf(&b, "(declare-const %s Real)\n", d)
 	}
-	for _, v := range slices.Sorted(maps.Keys(ofKey)) {
+	for _, v := range slices.Sorted(maps.Keys(rule.key)) {
 		if v != "own" {
-			fmt.Fprintf(&b, "(declare-const %s.0 %s)\n", v, ofKey[v])
+			fmt.Fprintf(&b, "(declare-const %s.0 %s)\n", v, rule.key[v])
 		}
 	}
-	for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
-		fmt.Fprintf(&b, "(declare-fun %s.0 (Cand) %s)\n", f, ofCandidate[f])
+	for _, f := range slices.Sorted(maps.Keys(rule.candidate)) {
+		fmt.Fprintf(&b, "(declare-fun %s.0 (Cand) %s)\n", f, rule.candidate[f])
 	}
 	texts := append(sorted(rule.assumptions), s.violated, "(distinct a b nobody)", "(= own.0 nobody)", "(= now.0 0)")
-	for _, t := range initially([]string{"a", "b", "own"}) {
-		texts = append(texts, at(t, 0, ""))
+	for _, t := range rule.initially([]string{"a", "b", "own"}) {
+		texts = append(texts, rule.at(t, 0, ""))
 	}
 	for i, step := range s.steps {
 		who, what := act(step)
@@ -87,21 +87,21 @@ func (s story) script() string {
 			fmt.Fprintf(&b, "(declare-const %s.%d %s)\n", v, i, t.choices[v])
 		}
 		for _, g := range append(sorted(t.guards), t.ofEveryone([]string{"a", "b", "nobody"})...) {
-			texts = append(texts, at(g, i, who))
+			texts = append(texts, rule.at(g, i, who))
 		}
-		for _, v := range slices.Sorted(maps.Keys(ofKey)) {
-			fmt.Fprintf(&b, "(define-fun %s.%d () %s %s)\n", v, i+1, ofKey[v], at(or(t.sets[v], v), i, who))
+		for _, v := range slices.Sorted(maps.Keys(rule.key)) {
+			fmt.Fprintf(&b, "(define-fun %s.%d () %s %s)\n", v, i+1, rule.key[v], rule.at(or(t.sets[v], v), i, who))
 		}
-		for _, f := range slices.Sorted(maps.Keys(ofCandidate)) {
-			after := at(or(t.all[f], fmt.Sprintf("(%s x)", f)), i, who)
+		for _, f := range slices.Sorted(maps.Keys(rule.candidate)) {
+			after := rule.at(or(t.all[f], fmt.Sprintf("(%s x)", f)), i, who)
 			if set := t.sets[f]; set != "" {
-				after = fmt.Sprintf("(ite (= x %s) %s %s)", who, at(set, i, who), after)
+				after = fmt.Sprintf("(ite (= x %s) %s %s)", who, rule.at(set, i, who), after)
 			}
-			fmt.Fprintf(&b, "(define-fun %s.%d ((x Cand)) %s %s)\n", f, i+1, ofCandidate[f], after)
+			fmt.Fprintf(&b, "(define-fun %s.%d ((x Cand)) %s %s)\n", f, i+1, rule.candidate[f], after)
 		}
 	}
 	for _, who := range []string{"a", "b"} {
-		texts = append(texts, at(about(rule.leads, who, ""), len(s.steps), ""))
+		texts = append(texts, rule.at(about(rule.leads, who, ""), len(s.steps), ""))
 	}
 	return script(b.String(), texts...)
 }
