@@ -86,7 +86,7 @@ mutants() {
 }
 
 # Mutants of sessions. All let two lead one key:
-#   believe-a-closing     whoever closed a session need not be right: another has waited for nothing
+#   believe-a-closing     a session that was closed may have a lease all the same: its closing is no proof for others
 #   close-blindly         closes a session over another renewal than the one that was timed
 #   close-too-early       times a lease without regard to the clocks
 #   forget-the-wait       takes over from somebody who was still waiting for the lease of a third

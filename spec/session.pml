@@ -104,14 +104,14 @@ inline write(k, own, fr, lf) {
 #ifdef CLOSE_BLINDLY
 inline unseen(s)  { skip }
 #else
-inline unseen(s)  { upTo(S, seen[x].at[s] = 0; lapse[x].at[s] = 0) }              /* what anybody has timed is not its last renewal any more */
+inline unseen(s)  { w = 0; do :: w < S -> seen[w].at[s] = 0; lapse[w].at[s] = 0; w++ :: else -> break od }   /* what anybody has timed is not its last renewal any more */
 #endif
 
 /* needs says for how long the session must wait that takes a claim. */
 inline needs(s, k) {
 	if
 	:: free[k] -> w = left[k]
-	:: !free[k] && owner[k] == NOBODY -> w = LAPSE - age[s]             /* whoever led in an earlier bucket had a lease when this session was opened, at most */
+	:: !free[k] && owner[k] == NOBODY -> w = LAPSE - age[s]             /* leaders of an earlier bucket had a lease when this session was opened, at most */
 #ifdef TRUST_EMPTY
 		w = 0;
 #endif
@@ -233,7 +233,7 @@ proctype World() {
 	:: /* LateArrives */ d_step { isLate -> printf("the write over claim %d arrives\n", lateKey);
 		w = lateWait; write(lateKey, lateBy, 0, w); done }
 	:: /* Remake */ d_step { faults > 0 -> faults--; printf("the bucket is made again\n");
-		upTo(S, stored[x] = ABSENT); upTo(K, write(x, NOBODY, 0, 0)); upTo(S, w = 0; do :: w < S -> seen[w].at[x] = 0; lapse[w].at[x] = 0; w++ :: else -> break od); done }
+		upTo(S, stored[x] = ABSENT; unseen(x)); upTo(K, write(x, NOBODY, 0, 0)); done }
 	od
 }
 
