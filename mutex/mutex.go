@@ -54,7 +54,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/candidacy"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -63,24 +63,24 @@ var ErrLocked = errors.New("locked by somebody else")
 
 // Mutex is a lock that the goroutines of a process may share; they exclude each other too. Make it with [New].
 type Mutex struct {
-	candidate func() (*election.Election, error) // returns a new one, for each lock is one session
+	candidate func() (*election.Election, error) // returns a new one, for each lock is one candidacy
 	reader    *election.Election                 // never campaigns
 	key       string
 
-	// turn holds a value while no goroutine of this process locks or holds the mutex: the last session, nil if there was none. The
-	// next goroutine waits until that session is done.
-	turn chan *session.Session
+	// turn holds a value while no goroutine of this process locks or holds the mutex: the last candidacy, nil if there was none. The
+	// next goroutine waits until that candidacy is done.
+	turn chan *candidacy.Candidacy
 
 	mu   sync.Mutex
-	held *session.Session // nil while the mutex is not locked
+	held *candidacy.Candidacy // nil while the mutex is not locked
 }
 
 // New returns the lock of the given key in bucket, to be held under the given name. It takes the options of [election.NewElection], and
 // like that finds the connection in the bucket or in [election.WithJetStream]; the splay is 0 unless an option sets it. The error is
 // that of NewElection. Nothing is sent to the server.
 func New(name, key string, bucket jetstream.KeyValue, opts ...election.Option) (*Mutex, error) {
-	opts = session.Options(settings.ByArrival, opts)
-	m := &Mutex{key: key, turn: make(chan *session.Session, 1)}
+	opts = candidacy.Options(settings.ByArrival, opts)
+	m := &Mutex{key: key, turn: make(chan *candidacy.Candidacy, 1)}
 	m.candidate = func() (*election.Election, error) { return election.NewElection(name, key, bucket, opts...) }
 	var err error
 	if m.reader, err = m.candidate(); err != nil {
@@ -101,7 +101,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	}
 	select {
 	case last := <-m.turn:
-		return m.acquire(ctx, last, session.Wait)
+		return m.acquire(ctx, last, candidacy.Wait)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -116,8 +116,8 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	}
 	select {
 	case last := <-m.turn:
-		err := m.acquire(ctx, last, session.Try)
-		if held, ok := errors.AsType[session.HeldError](err); ok {
+		err := m.acquire(ctx, last, candidacy.Try)
+		if held, ok := errors.AsType[candidacy.HeldError](err); ok {
 			return fmt.Errorf("%w: %w", ErrLocked, held)
 		}
 		return err
@@ -126,8 +126,8 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	}
 }
 
-// acquire acquires the lock by start, once the last session is done. If that fails it passes the turn on.
-func (m *Mutex) acquire(ctx context.Context, last *session.Session, start func(context.Context, *election.Election) (*session.Session, error)) (err error) {
+// acquire acquires the lock by start, once the last candidacy is done. If that fails it passes the turn on.
+func (m *Mutex) acquire(ctx context.Context, last *candidacy.Candidacy, start func(context.Context, *election.Election) (*candidacy.Candidacy, error)) (err error) {
 	s := last
 	defer func() {
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/candidacy"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -24,8 +24,8 @@ const answerSpread = 8 * time.Millisecond
 // their metrics could not be distinguished otherwise.
 type holder struct {
 	*Semaphore
-	number   int
-	sessions []*session.Session
+	number      int
+	candidacies []*candidacy.Candidacy
 
 	view     *view
 	attempts map[int]*attempt // by slot
@@ -40,7 +40,7 @@ type attempt struct {
 	released  bool // the slot takes no stand-down
 	withdrawn bool // another holder was quicker
 	ended     bool
-	session   *session.Session
+	candidacy *candidacy.Candidacy
 }
 
 // newHolder returns a holder with the first name that is free.
@@ -55,10 +55,10 @@ func (s *Semaphore) newHolder() *holder {
 	return h
 }
 
-// leave frees the name once all sessions of the holder are done.
+// leave frees the name once all candidacies of the holder are done.
 func (h *holder) leave() {
 	go func() {
-		for _, s := range h.sessions {
+		for _, s := range h.candidacies {
 			_ = s.WaitDone(context.Background())
 		}
 		h.mu.Lock()
@@ -83,8 +83,8 @@ func (h *holder) acquire(ctx context.Context, wait bool) (won *Slot, err error) 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer func() {
-		for _, s := range h.sessions {
-			if won == nil || s != won.session {
+		for _, s := range h.candidacies {
+			if won == nil || s != won.candidacy {
 				s.Cancel()
 			}
 		}
@@ -165,10 +165,10 @@ func (h *holder) start(ctx context.Context, slots []int, released bool) error {
 		if err != nil {
 			return err
 		}
-		a := &attempt{slot: slot, instance: e.Status().Instance, released: released, session: session.Start(ctx, e)}
-		h.attempts[slot], h.sessions = a, append(h.sessions, a.session)
+		a := &attempt{slot: slot, instance: e.Status().Instance, released: released, candidacy: candidacy.Start(ctx, e)}
+		h.attempts[slot], h.candidacies = a, append(h.candidacies, a.candidacy)
 		go func() {
-			<-a.session.Decided
+			<-a.candidacy.Decided
 			h.outcomes <- a
 		}()
 		return nil
@@ -192,7 +192,7 @@ func (h *holder) changed(c change) {
 		h.answerAt = time.Now().Add(timeutil.Random(answerSpread))
 	case a != nil && !a.withdrawn && now.held && now.instance != a.instance:
 		a.withdrawn = true
-		a.session.Cancel()
+		a.candidacy.Cancel()
 	}
 }
 
@@ -200,20 +200,20 @@ func (h *holder) changed(c change) {
 // same name may not campaign for the slot again.
 func (h *holder) decided(ctx context.Context, a *attempt) (*Slot, error) {
 	switch {
-	case a.session.Err == nil && !a.withdrawn:
-		return &Slot{a.slot, h.Semaphore, a.session}, nil
-	case a.session.Err == nil && !a.ended:
+	case a.candidacy.Err == nil && !a.withdrawn:
+		return &Slot{a.slot, h.Semaphore, a.candidacy}, nil
+	case a.candidacy.Err == nil && !a.ended:
 		a.ended = true
 		go func() {
-			if a.session.WaitDone(ctx) == nil {
+			if a.candidacy.WaitDone(ctx) == nil {
 				h.outcomes <- a
 			}
 		}()
 		return nil, nil
 	}
 	delete(h.attempts, a.slot)
-	if a.withdrawn || errors.Is(a.session.Err, election.ErrStopped) {
+	if a.withdrawn || errors.Is(a.candidacy.Err, election.ErrStopped) {
 		return nil, nil
 	}
-	return nil, a.session.Err
+	return nil, a.candidacy.Err
 }

@@ -49,8 +49,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/candidacy"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -81,7 +81,7 @@ type Semaphore struct {
 // [election.WithJetStream]; the splay is 0 unless an option sets it. The error is that of NewElection, and wraps
 // [election.ErrInvalidOption] for a number of slots that is not between 1 and [MaxSlots]. Nothing is sent to the server.
 func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...election.Option) (*Semaphore, error) {
-	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, opts: session.Options(settings.ByChance, opts), names: map[int]bool{}}
+	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, opts: candidacy.Options(settings.ByChance, opts), names: map[int]bool{}}
 	set, err := settings.Of(s.opts, name, s.slotKey(max(0, slots-1)), bucket) // the longest key
 	if slots < 1 || slots > MaxSlots {
 		err = errors.Join(err, validate.Errorf("%d slots: use 1 to %d", slots, MaxSlots))
@@ -97,23 +97,23 @@ func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...electio
 type Slot struct {
 	Number    int // from 0 to one less than there are
 	semaphore *Semaphore
-	session   *session.Session
+	candidacy *candidacy.Candidacy
 }
 
 // Context returns a context that ends when the slot is lost or released; context.Cause returns the reason. It has the values of Acquire's
 // context, and not its end.
-func (s *Slot) Context() context.Context { return s.session.Context }
+func (s *Slot) Context() context.Context { return s.candidacy.Context }
 
 // Term returns the term of the holder: its Valid reports whether the slot is held now, and its Token is the fencing token among those of
 // the same slot.
-func (s *Slot) Term() election.Term { return s.session.Term }
+func (s *Slot) Term() election.Term { return s.candidacy.Term }
 
 // Release releases the slot, and returns when others may acquire it. If the slot was lost or released before, the error wraps
 // [election.ErrNotLeader]. If the server cannot be reached, Release returns an error when the lease has ended, after a TTL at most, and
 // the key expires.
 func (s *Slot) Release() error {
 	defer s.semaphore.noteRelease()
-	return s.session.Release()
+	return s.candidacy.Release()
 }
 
 func (s *Semaphore) noteRelease() {

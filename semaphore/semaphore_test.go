@@ -203,7 +203,7 @@ func TestProcessMayHoldSeveralSlotsAndWaitForMoreUnderNamesOfTheirOwn(t *testing
 		f.Expect(names).To(HaveLen(slots))
 		f.Expect(held[1].Release()).To(Succeed())
 		waiting.Wait()
-		time.Sleep(time.Minute) // a name is free when all its sessions are done, which Release does not wait for
+		time.Sleep(time.Minute) // a name is free when all its candidacies are done, which Release does not wait for
 		slot, err := s.Acquire(context.Background())
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(names).To(HaveKey(slot.Term().Name), "names are used again")

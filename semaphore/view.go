@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/natscampaign/election/internal/candidacy"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
-	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -109,7 +109,7 @@ func (v *view) fullAt(now time.Time) time.Time {
 	full := now
 	for _, s := range v.slots {
 		if s.held && !s.leads {
-			full = timeutil.Later(full, s.since.Add(session.ElectTime))
+			full = timeutil.Later(full, s.since.Add(candidacy.ElectTime))
 		}
 	}
 	return full

@@ -26,7 +26,7 @@ var house = []group{
 	}},
 	{"The library", "", [][]string{{"."}}},
 	{"For users", "built on elections", [][]string{
-		{"internal/session", "observe"},
+		{"internal/candidacy", "observe"},
 		{"admin"},
 		{"connect", "fence", "gocronelector", "group", "mutex", "semaphore", "witness"},
 	}},
@@ -131,7 +131,7 @@ func TestDirectionRefusesImportsThatPointUp(t *testing.T) {
 		{"observe", ".", true},
 		{"connect", "admin", true},
 		{"admin", "connect", false},
-		{"mutex", "internal/session", true},
+		{"mutex", "internal/candidacy", true},
 		{"mutex", "semaphore", false},
 		{"mutex", "internal/test/natstest", false},
 		{"internal/test/natstest", ".", true},

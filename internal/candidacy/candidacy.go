@@ -1,6 +1,6 @@
-// Package session holds one term of an election: a candidate campaigns until it leads, and does not campaign again after that term. A
-// mutex and a semaphore are made of sessions.
-package session
+// Package candidacy holds one term of an election: a candidate campaigns until it leads, and does not campaign again after that term. A
+// mutex and a semaphore are made of candidacies.
+package candidacy
 
 import (
 	"cmp"
@@ -25,8 +25,8 @@ const (
 	ElectTime = time.Second
 )
 
-// Session is the campaign of one candidate, and then its one term.
-type Session struct {
+// Candidacy is the campaign of one candidate, and then its one term.
+type Candidacy struct {
 	Decided chan struct{}      // closed when the candidate leads, or cannot; Err, Context and Term are written before
 	Err     error              // why the candidate cannot lead; nil if it leads or led
 	Context context.Context    // ends when the term does
@@ -37,68 +37,68 @@ type Session struct {
 	done     chan struct{} // closed when the election has returned
 }
 
-// Options returns the options of a candidate of a session: those given, after defaults that suit sessions, and the order in which
+// Options returns the options of a candidacy: those given, after defaults that suit candidacies, and the order in which
 // candidates take over, which is an option of package settings.
 func Options(order election.Option, opts []election.Option) []election.Option {
 	return append([]election.Option{election.WithSplay(0), order}, opts...)
 }
 
-// Start has e campaign until it leads or the session is cancelled. The session passes on the values of ctx, and ignores its end. An
-// Election has one session at a time, and none after its Stop.
-func Start(ctx context.Context, e *election.Election) *Session {
+// Start has e campaign until it leads or the candidacy is cancelled. The candidacy passes on the values of ctx, and ignores its end. An
+// Election has one candidacy at a time, and none after its Stop.
+func Start(ctx context.Context, e *election.Election) *Candidacy {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Session{Decided: make(chan struct{}), Cancel: cancel, election: e, done: make(chan struct{})}
+	c := &Candidacy{Decided: make(chan struct{}), Cancel: cancel, election: e, done: make(chan struct{})}
 	go func() {
-		defer close(s.done)
+		defer close(c.done)
 		defer cancel()
-		err := e.Run(ctx, s.lead)
-		if s.Context == nil { // it never led
-			s.Err = cmp.Or(err, election.ErrStopped)
-			close(s.Decided)
+		err := e.Run(ctx, c.lead)
+		if c.Context == nil { // it never led
+			c.Err = cmp.Or(err, election.ErrStopped)
+			close(c.Decided)
 		}
 	}()
-	return s
+	return c
 }
 
 // lead is the work of the term: it waits for the end.
-func (s *Session) lead(ctx context.Context, term election.Term) error {
-	s.Context, s.Term = ctx, term
-	close(s.Decided)
+func (c *Candidacy) lead(ctx context.Context, term election.Term) error {
+	c.Context, c.Term = ctx, term
+	close(c.Decided)
 	<-ctx.Done()
-	s.Cancel() // a key that was lost is not won again without the owner's knowledge
+	c.Cancel() // a key that was lost is not won again without the owner's knowledge
 	return nil
 }
 
 // Release releases the key, and returns when others may win it. The error wraps [election.ErrNotLeader] if the key was lost before.
-func (s *Session) Release() error {
-	defer s.Cancel()
-	return s.election.Resign(context.WithoutCancel(s.Context))
+func (c *Candidacy) Release() error {
+	defer c.Cancel()
+	return c.election.Resign(context.WithoutCancel(c.Context))
 }
 
-// WaitDone waits until the election has returned: then the key is released if it was held, and a new session may begin. If ctx ends
-// before, WaitDone returns its error. A nil session is done.
-func (s *Session) WaitDone(ctx context.Context) error {
-	if s == nil {
+// WaitDone waits until the election has returned: then the key is released if it was held, and a new candidacy may begin. If ctx ends
+// before, WaitDone returns its error. A nil candidacy is done.
+func (c *Candidacy) WaitDone(ctx context.Context) error {
+	if c == nil {
 		return nil
 	}
 	select {
-	case <-s.done:
+	case <-c.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Wait returns the session of e when e leads. If that cannot be, or ctx ends before, it returns the reason along with the session, which
+// Wait returns the candidacy of e when e leads. If that cannot be, or ctx ends before, it returns the reason along with the candidacy, which
 // has ended or is about to.
-func Wait(ctx context.Context, e *election.Election) (*Session, error) {
-	s := Start(ctx, e)
-	return s, s.wait(ctx, nil)
+func Wait(ctx context.Context, e *election.Election) (*Candidacy, error) {
+	c := Start(ctx, e)
+	return c, c.wait(ctx, nil)
 }
 
 // Try is Wait, and gives up with a HeldError when it reads that another candidate leads, or when an operator has paused the election. The
-// session is nil if e did not campaign at all.
-func Try(ctx context.Context, e *election.Election) (*Session, error) {
+// candidacy is nil if e did not campaign at all.
+func Try(ctx context.Context, e *election.Election) (*Candidacy, error) {
 	other, err := anotherHolder(ctx, e)
 	switch {
 	case err != nil:
@@ -108,40 +108,40 @@ func Try(ctx context.Context, e *election.Election) (*Session, error) {
 	}
 	poll := time.NewTicker(readInterval)
 	defer poll.Stop()
-	s := Start(ctx, e)
-	return s, s.wait(ctx, poll.C)
+	c := Start(ctx, e)
+	return c, c.wait(ctx, poll.C)
 }
 
-// wait waits until the session is decided or ctx ends. At each poll of a campaign it checks whether the key can be had still.
-func (s *Session) wait(ctx context.Context, poll <-chan time.Time) error {
+// wait waits until the candidacy is decided or ctx ends. At each poll of a campaign it checks whether the key can be had still.
+func (c *Candidacy) wait(ctx context.Context, poll <-chan time.Time) error {
 	var elect election.Leader // that was seen, and since when
 	var since time.Time
 	for {
 		select {
-		case <-s.Decided:
-			return s.Err
+		case <-c.Decided:
+			return c.Err
 		case <-ctx.Done():
-			s.Cancel()
+			c.Cancel()
 			return ctx.Err()
 		case <-poll:
 		}
-		now := s.election.Status()
+		now := c.election.Status()
 		if now.State != election.CandidateState {
 			continue
 		}
 		if now.Paused {
-			s.Cancel()
+			c.Cancel()
 			return HeldError{now.Key, "is paused by an operator"}
 		}
-		other, err := anotherHolder(ctx, s.election)
-		if err != nil || s.election.State() != election.CandidateState {
+		other, err := anotherHolder(ctx, c.election)
+		if err != nil || c.election.State() != election.CandidateState {
 			continue
 		}
 		if other.Instance != elect.Instance || other.Name != elect.Name {
 			elect, since = other, time.Now()
 		}
 		if other.State == election.LeaderState || other.State == election.LeaderElectState && time.Since(since) >= ElectTime {
-			s.Cancel()
+			c.Cancel()
 			return heldBy(other)
 		}
 	}
