@@ -143,7 +143,7 @@ func (c *Candidate) inheritFrom(now time.Time, a *acquisition, predecessor *reco
 		}
 	}
 	a.mustWait = max(a.mustWait, time.Duration(record.Milliseconds(left))*time.Millisecond) // rounded as in the record of the win
-	a.longestLease, a.unslewed = c.longestLease(now), c.instant(now).unslewed
+	a.longestLease, a.unslewed = c.longestLease(now), c.moment(now).Unslewed
 }
 
 // verifiedFor is how soon after the read of a release its update must be acknowledged, so that the update has certainly replaced that release.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -173,7 +174,7 @@ func (c *Candidate) forget(now time.Time) {
 // candidate gives up to a copy of itself, "" if it keeps its own: from now on, records of that instance are those of another candidate.
 func (k *key) carryOver(before *key, instance string) {
 	k.holder, k.unprovenUntil, k.unprovenLease, k.lastWrite = before.holder, before.unprovenUntil, before.unprovenLease, before.lastWrite
-	k.lastWrite.timedFrom, k.stamped = instant{}, before.stamped             // writes may be missed from now on
+	k.lastWrite.timedFrom, k.stamped = lease.Moment{}, before.stamped        // writes may be missed from now on
 	k.holderEnded = before.holderEnded && before.holder.instance != instance // the holder may be the copy
 	k.highest, k.removal, k.passedOn, k.passedStandDown = before.highest, before.removal, before.passedOn, before.passedStandDown
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -32,12 +33,12 @@ import (
 // nobody: it counts as the longest that the bucket has allowed, see [Candidate.believed].
 
 // holderWrite is the write of the known holder that was seen last: read, or notified. Two of its times prove that its lease has lapsed: the server's stamp,
-// by which the read at the takeover shows that it was this write which was seen, and the instant from which the lease is timed.
+// by which the read at the takeover shows that it was this write which was seen, and the moment from which the lease is timed.
 type holderWrite struct {
 	revision   uint64
 	written    time.Time     // the server's stamp of the write
 	lease      time.Duration // the longest lease that a record of this term states, of those that were read; 0 if none does
-	timedFrom  instant       // when the write was first seen after the last time that something may have been missed; none if it was not
+	timedFrom  lease.Moment  // when the write was first seen after the last time that something may have been missed; none if it was not
 	read       bool          // the write was read; if not, only a notification told of it
 	superseded bool          // something else than a renewal was notified since: it may be a later write
 
@@ -49,28 +50,11 @@ type holderWrite struct {
 // slewPrecision is by how much two readings of lease.Slewed may differ though the clock was not slewed in between.
 const slewPrecision = time.Millisecond
 
-// instant is a time by the clocks of this process.
-type instant struct {
-	known    bool
-	at       time.Time
-	slewed   time.Duration // see lease.Slewed
-	unslewed bool          // whether slewed is known
-}
+func (c *Candidate) moment(now time.Time) lease.Moment { return lease.MomentOf(now, c.Slewed) }
 
-func (c *Candidate) instant(now time.Time) instant {
-	slewed, ok := c.Slewed()
-	return instant{true, now, slewed, ok}
-}
-
-// leftOf returns how much is left at now of the lapse time of a lease that counts from the given instant: 0 or less once the lease is over. It goes by
-// the clock that shows the least: the wall clock may have been stepped, and the monotonic clock stands still while a machine is suspended.
-func (c *Candidate) leftOf(now time.Time, from instant, lease time.Duration) time.Duration {
-	to := c.instant(now)
-	passed, unslewed := now.Sub(from.at), from.unslewed && to.unslewed
-	if unslewed {
-		passed -= to.slewed - from.slewed
-	}
-	passed = min(passed, now.Round(0).Sub(from.at.Round(0)))
+// leftOf returns how much is left at now of the lapse time of a lease that counts from the given moment: 0 or less once the lease is over.
+func (c *Candidate) leftOf(now time.Time, from lease.Moment, lease time.Duration) time.Duration {
+	passed, unslewed := c.moment(now).Since(from)
 	return timing.LapseTime(lease, c.bucket.TTL, unslewed) - passed
 }
 
@@ -78,7 +62,7 @@ func (c *Candidate) leftOf(now time.Time, from instant, lease time.Duration) tim
 // candidate is notified of writes, would know if it had missed one, and knows of no later write.
 func (c *Candidate) mayTakeOver() bool {
 	k := &c.key
-	return k.occupied && !c.isHolder() && k.lastWrite.timedFrom.known && !k.lastWrite.superseded && k.lastWrite.lease > 0 && c.Connected && !c.Plain && c.Source() != NoSource &&
+	return k.occupied && !c.isHolder() && k.lastWrite.timedFrom.Known() && !k.lastWrite.superseded && k.lastWrite.lease > 0 && c.Connected && !c.Plain && c.Source() != NoSource &&
 		k.removal.revision == 0 && k.highest <= k.lastWrite.revision && c.hints.awaited == 0
 }
 
@@ -92,7 +76,7 @@ func (b *Bucket) TakeoverPause() time.Duration { return min(2*(learnDelay+ShortS
 // before it was made.
 func (c *Candidate) replacedLast(s *record.State) bool {
 	k := &c.key
-	return k.occupied && k.lastWrite.read && k.lastWrite.timedFrom.known && k.lastWrite.lease > 0 && !s.Unconditional && s.Replaced == k.lastWrite.revision
+	return k.occupied && k.lastWrite.read && k.lastWrite.timedFrom.Known() && k.lastWrite.lease > 0 && !s.Unconditional && s.Replaced == k.lastWrite.revision
 }
 
 // lapsesAt returns when the holder's lease will have lapsed; the zero time if this candidate cannot know.
@@ -144,7 +128,7 @@ func (c *Candidate) takeoverDelay() (delay time.Duration) {
 		delay = HeadStart
 	}
 	w := &c.key.lastWrite
-	room := c.bucket.TTL - timing.LapseTime(w.lease, c.bucket.TTL, w.timedFrom.unslewed) - delay
+	room := c.bucket.TTL - timing.LapseTime(w.lease, c.bucket.TTL, w.timedFrom.Unslewed) - delay
 	spread := max(ShortSpread, min(room, c.bucket.Spread())/2)
 	begin, length := c.partOf(spread, h.priorities)
 	random := float64(c.turn.afterExpiry) / float64(max(1, c.bucket.Spread())) // drawn once for this holder's write
@@ -153,21 +137,21 @@ func (c *Candidate) takeoverDelay() (delay time.Duration) {
 
 // forgetTiming is called when this candidate may have missed a write. It must then see the holder's write again before it times the lease by that
 // write: the server may have stored a later write, and lost it.
-func (c *Candidate) forgetTiming() { c.key.lastWrite.timedFrom = instant{} }
+func (c *Candidate) forgetTiming() { c.key.lastWrite.timedFrom = lease.Moment{} }
 
 // noteHolderWrite takes note of a write of the holder that was seen just now: read, or notified. after is a time after which it was made, as far as is known.
 func (c *Candidate) noteHolderWrite(now time.Time, revision uint64, written, after time.Time, read bool) {
 	w := &c.key.lastWrite
 	if w.shows(revision, written) { // what is read again, or was notified before, says nothing new
 		w.read = w.read || read
-		if read && (w.superseded || !w.timedFrom.known) { // something may have been missed since it was seen: the lease is timed anew
-			w.timedFrom, w.superseded = c.instant(now), false
+		if read && (w.superseded || !w.timedFrom.Known()) { // something may have been missed since it was seen: the lease is timed anew
+			w.timedFrom, w.superseded = c.moment(now), false
 		}
 		return
 	}
 	*w = holderWrite{
 		revision: revision, written: written, read: read, lease: w.lease,
-		firstSeen: later(w.firstSeen, now), timedFrom: c.instant(now), writtenAfter: after,
+		firstSeen: later(w.firstSeen, now), timedFrom: c.moment(now), writtenAfter: after,
 	}
 	c.key.stamped = later(c.key.stamped, written)
 }
@@ -175,7 +159,7 @@ func (c *Candidate) noteHolderWrite(now time.Time, revision uint64, written, aft
 // overtook reports whether this write was notified while an older one was read. If the notification is true, this is the later write; if not, the read at
 // the takeover shows so.
 func (w *holderWrite) overtook(s *record.State) bool {
-	return !w.read && w.revision > s.Revision && w.timedFrom.known && w.timedFrom.at.After(s.Read)
+	return !w.read && w.revision > s.Revision && w.timedFrom.Known() && w.timedFrom.At.After(s.Read)
 }
 
 // shows reports whether this is the write that has the given revision and stamp.

@@ -282,7 +282,7 @@ func TestNoLeaseIsBelievedThatIsShorterThanWithTheDefaultMargin(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
 	c, r := informed(now)
-	lapseTime := func() time.Duration { return c.leftOf(now, c.instant(now), c.key.lastWrite.lease) }
+	lapseTime := func() time.Duration { return c.leftOf(now, c.moment(now), c.key.lastWrite.lease) }
 	least := timing.LapseTime(0, c.bucket.TTL, true)
 	g.Expect(least).To(Equal(lapse))
 	forged := r
@@ -390,7 +390,7 @@ func TestLeastTimePassesByTheClockThatShowsTheLeast(t *testing.T) {
 	g := NewWithT(t)
 	c := candidate()
 	passed := func(from, to time.Time) time.Duration {
-		return timing.LapseTime(0, c.bucket.TTL, true) - c.leftOf(to, c.instant(from), 0)
+		return timing.LapseTime(0, c.bucket.TTL, true) - c.leftOf(to, c.moment(from), 0)
 	}
 	from := time.Now()
 	g.Expect(passed(from, from.Add(time.Second))).To(Equal(time.Second))

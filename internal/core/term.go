@@ -39,7 +39,7 @@ type Term struct {
 	regular     time.Time          // when that was due before a newcomer brought it forward: it does not delay the next renewal
 	failures    int                // tries that failed in a row
 	won         Reason             // over what the key was won
-	wonAt       instant            // when the win was acknowledged
+	wonAt       lease.Moment       // when the win was acknowledged
 	target      record.Successor   // the candidate that a transfer named
 	successors  []record.Successor // the candidates that were known when the key was won
 	priorities  []int              // the highest of their priorities
@@ -95,7 +95,7 @@ func (c *Candidate) newTerm(now time.Time, a *acquisition) *Term {
 	t := &Term{
 		Number: a.revision, BucketCreated: c.bucket.Created, Since: a.sent.Round(0), StandDown: standDown, Because: a.because(&c.bucket), LeadsFrom: a.acknowledged.Add(standDown),
 		AtOnce:   a.written.Leads && standDown == 0 && a.verified(&c.bucket) && !c.bucket.Created.IsZero() && c.hints.bucketCreated.Equal(c.bucket.Created),
-		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, wonAt: c.instant(a.acknowledged), successors: a.successors, priorities: a.priorities,
+		revision: a.revision, sent: a.sent, statedLease: a.written.Lease(), won: a.reason, wonAt: c.moment(a.acknowledged), successors: a.successors, priorities: a.priorities,
 		secret: c.secret, predecessors: a.predecessors, bucketReported: c.bucket.Created, reconnects: a.reconnects, sameBucketReconnects: a.reconnects,
 	}
 	t.Lease = &Lease{
@@ -156,16 +156,16 @@ func (c *Candidate) coalesce(t *Term) {
 // correct puts the end of a stand-down off by as much as the clock of this candidate was slewed ahead since the win: its clock and that of a leader that is
 // cut off may be slewed in opposite directions.
 func (c *Candidate) correct(now time.Time, t *Term) {
-	if t.Lease.State != LeaderElect || !t.wonAt.unslewed {
+	if t.Lease.State != LeaderElect || !t.wonAt.Unslewed {
 		return
 	}
-	to := c.instant(now)
-	gained := to.slewed - t.wonAt.slewed
-	if !to.unslewed {
+	to := c.moment(now)
+	gained := to.Slewed - t.wonAt.Slewed
+	if !to.Unslewed {
 		gained = timing.Ahead(t.StandDown) // at most
 	}
 	if gained > slewPrecision {
-		t.LeadsFrom = t.wonAt.at.Add(t.StandDown + gained)
+		t.LeadsFrom = t.wonAt.At.Add(t.StandDown + gained)
 	}
 }
 

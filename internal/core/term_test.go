@@ -165,7 +165,7 @@ func TestStandDownIsLongerByWhatItsClockWasSlewedAhead(t *testing.T) {
 			c := candidate()
 			w := *c.World
 			c.World = &w
-			term := &Term{Lease: &Lease{State: LeaderElect}, StandDown: 12 * time.Second, wonAt: c.instant(now)}
+			term := &Term{Lease: &Lease{State: LeaderElect}, StandDown: 12 * time.Second, wonAt: c.moment(now)}
 			term.LeadsFrom = now.Add(term.StandDown)
 			w.Slewed = func() (time.Duration, bool) { return test.gained, test.readable }
 			for range 2 {
