@@ -12,7 +12,7 @@ import (
 // perform carries out an act.
 func (w *world) perform(a *act) {
 	defer w.checkSoon()
-	now := w.now
+	now := w.Now
 	index := a.slot
 	if index == holder {
 		index = w.holderSlot()
@@ -169,7 +169,7 @@ func (w *world) stop(c *candidate) {
 // disconnect closes the connection of a candidate for good.
 func (w *world) disconnect(c *candidate) {
 	c.closed = true
-	c.ledger.Disconnected(w.now)
+	c.ledger.Disconnected(w.Now)
 	c.source.close()
 	c.act(func() {
 		if r := c.request; r != nil && !r.over {
@@ -201,15 +201,15 @@ func (w *world) successorOf(c *candidate) *candidate {
 func (w *world) refresh() {
 	for _, s := range w.slots {
 		c := s.current
-		if c == nil || !c.plan.connected || !c.looping || w.now.Before(s.cutUntil) {
+		if c == nil || !c.plan.connected || !c.looping || w.Now.Before(s.cutUntil) {
 			continue
 		}
-		w.after(w.script.latency, func() {
+		w.After(w.script.latency, func() {
 			c.act(func() {
 				if !c.looping {
 					return
 				}
-				c.call(&request{op: opStatus, limit: w.now.Add(bucketTimeout), then: func(r core.Result) {
+				c.call(&request{op: opStatus, limit: w.Now.Add(bucketTimeout), then: func(r core.Result) {
 					if c.looping {
 						c.tell(core.Loaded{Bucket: r.Bucket, Err: r.Err, Failure: r.Failure})
 					}

@@ -8,6 +8,8 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -44,9 +46,9 @@ type request struct {
 	c     *candidate
 	fate  fate
 	sent  time.Time
-	found *judge.Entry // by a read
-	timer *timer       // of what happens to it next
-	end   *timer       // at the limit
+	found *judge.Entry   // by a read
+	timer *virtual.Timer // of what happens to it next
+	end   *virtual.Timer // at the limit
 	over  bool
 }
 
@@ -65,7 +67,7 @@ func (c *candidate) requestOf(o *core.Op) *request {
 		r.op = opStatus
 	case core.Write:
 		if as := record.Parse(o.Value, 0).Instance; !c.plan.plain && as != c.rules.Instance {
-			c.w.judge.Fail(c.w.now, "P7", c.name, "writes as %q, which another process uses, and not as %q", as, c.rules.Instance)
+			c.w.judge.Fail(c.w.Now, "P7", c.name, "writes as %q, which another process uses, and not as %q", as, c.rules.Instance)
 		}
 		r.op = opUpdate
 		r.write = &judge.Write{By: c.ledger, Value: o.Value, Content: judge.ParseContent(o.Value), Expect: o.Replaces}
@@ -83,7 +85,7 @@ func (c *candidate) requestOf(o *core.Op) *request {
 	c.request = r
 	if o.Kind == core.Write && o.Reconnects != core.AnyReconnects && c.reconnects > o.Reconnects {
 		r.over = true
-		c.w.after(0, func() { c.act(func() { r.then(core.Result{Reconnected: true, Reconnects: c.reconnects}) }) })
+		c.w.After(0, func() { c.act(func() { r.then(core.Result{Reconnected: true, Reconnects: c.reconnects}) }) })
 	}
 	return r
 }
@@ -94,32 +96,32 @@ func (c *candidate) call(r *request) {
 		return
 	}
 	w := c.w
-	r.c, r.sent = c, w.now
-	if c.burst++; !w.now.Equal(c.last) {
-		c.last, c.burst = w.now, 0
+	r.c, r.sent = c, w.Now
+	if c.burst++; !w.Now.Equal(c.last) {
+		c.last, c.burst = w.Now, 0
 	}
 	if c.burst == burstLimit {
-		w.judge.Fail(w.now, "P9", c.name, "makes %d calls in one instant", c.burst)
+		w.judge.Fail(w.Now, "P9", c.name, "makes %d calls in one instant", c.burst)
 	}
 	if c.crashed {
 		return
 	}
-	r.end = w.at(r.limit, func() { c.act(func() { r.returns(core.Result{Err: errTimeout, Failure: core.Timeout}) }) })
+	r.end = w.At(r.limit, func() { c.act(func() { r.returns(core.Result{Err: errTimeout, Failure: core.Timeout}) }) })
 	if c.closed {
-		r.timer = w.after(0, func() { c.act(r.closed) })
+		r.timer = w.After(0, func() { c.act(r.closed) })
 		return
 	}
 	c.sent[r.op]++
 	r.fate = w.fate(c, r.op, c.sent[r.op])
 	if q := r.write; q != nil {
-		q.Sent, q.CannotRead = w.now, r.fate.cannotRead
-		w.journal.Add(judge.Event{At: w.now, Name: c.name, What: q.Verb() + " sent, over" + judge.OrNothing(q.Expect), A: q.Expect})
-		w.judge.WriteSent(q, w.now)
+		q.Sent, q.CannotRead = w.Now, r.fate.cannotRead
+		w.journal.Add(judge.Event{At: w.Now, Name: c.name, What: q.Verb() + " sent, over" + judge.OrNothing(q.Expect), A: q.Expect})
+		w.judge.WriteSent(q, w.Now)
 	} else if r.op == opStatus {
-		w.judge.StatusRequested(c.ledger, w.now)
+		w.judge.StatusRequested(c.ledger, w.Now)
 	}
-	if r.fate != (fate{coin: r.fate.coin}) || w.now.Before(w.server.inFlight) {
-		c.ledger.Troubled(w.now)
+	if r.fate != (fate{coin: r.fate.coin}) || w.Now.Before(w.server.inFlight) {
+		c.ledger.Troubled(w.Now)
 	}
 	r.travel()
 }
@@ -127,28 +129,28 @@ func (c *candidate) call(r *request) {
 // travel takes the request to the server.
 func (r *request) travel() {
 	c, w, f := r.c, r.c.w, r.fate
-	if left := c.slot.cutUntil.Sub(w.now); left > 0 {
+	if left := c.slot.cutUntil.Sub(w.Now); left > 0 {
 		if !c.slot.buffered {
-			r.timer = w.after(0, func() {
+			r.timer = w.After(0, func() {
 				c.act(func() { r.returns(core.Result{Err: errNotConnected, Failure: core.Disconnected, Outcome: core.Failed}) })
 			})
 			return
 		}
-		r.timer = w.at(c.slot.cutUntil, r.travel) // sent when the link is back, even if its caller has given up
+		r.timer = w.At(c.slot.cutUntil, r.travel) // sent when the link is back, even if its caller has given up
 		return
 	}
 	switch {
 	case f.err != nil:
-		r.timer = w.after(f.replyDelay, func() {
+		r.timer = w.After(f.replyDelay, func() {
 			c.act(func() { r.returns(core.Result{Err: f.err, Failure: core.NoStream, Outcome: core.Failed}) })
 		})
 	case f.requestLost: // until its end
 	default:
-		arrival := w.now.Add(w.script.latency + f.requestDelay)
+		arrival := w.Now.Add(w.script.latency + f.requestDelay)
 		if r.op.writes() && arrival.After(w.troubleEnds) && arrival.After(r.limit) { // it arrives late, but no later than the end of the trouble
-			arrival = later(w.now.Add(w.script.latency), w.troubleEnds)
+			arrival = timeutil.Later(w.Now.Add(w.script.latency), w.troubleEnds)
 		}
-		r.timer = w.at(arrival, r.arrive)
+		r.timer = w.At(arrival, r.arrive)
 	}
 }
 
@@ -167,12 +169,12 @@ func (r *request) arrive() {
 		return
 	}
 	if f.hangs && result.Err != nil { // nats.go reads the key to see whether it was removed, and then returns the refusal
-		r.end.stop()
-		r.end = w.at(r.limit, func() { c.act(func() { r.returns(result) }) })
+		r.end.Stop()
+		r.end = w.At(r.limit, func() { c.act(func() { r.returns(result) }) })
 		return
 	}
-	r.timer = w.after(w.script.latency+f.replyDelay, func() {
-		if !w.now.Before(c.slot.cutUntil) {
+	r.timer = w.After(w.script.latency+f.replyDelay, func() {
+		if !w.Now.Before(c.slot.cutUntil) {
 			c.act(func() { r.returns(result) })
 		}
 	})
@@ -185,11 +187,11 @@ func (r *request) returns(result core.Result) {
 	}
 	c, w := r.c, r.c.w
 	r.over = true
-	r.end.stop()
+	r.end.Stop()
 	if c.closed {
 		result = core.Result{Err: errClosed, Failure: core.Ended}
 	}
-	e := judge.Event{At: w.now, Name: c.name, What: opNames[r.op] + " returned"}
+	e := judge.Event{At: w.Now, Name: c.name, What: opNames[r.op] + " returned"}
 	if result.Err != nil {
 		e.Note = result.Err.Error()
 	}
@@ -198,12 +200,12 @@ func (r *request) returns(result core.Result) {
 	}
 	switch q := r.write; {
 	case q != nil && result.Err == nil:
-		q.Acknowledged = w.now
-		w.judge.WriteKnown(q, w.now)
+		q.Acknowledged = w.Now
+		w.judge.WriteKnown(q, w.Now)
 	case q != nil && result.Failure == core.Ended:
-		c.ledger.SawDisconnection(w.now)
+		c.ledger.SawDisconnection(w.Now)
 	case q != nil && result.Named:
-		w.judge.WriteRefused(q, result.Last, w.now)
+		w.judge.WriteRefused(q, result.Last, w.Now)
 	case r.op == opGet && result.Err == nil:
 		r.hasRead()
 	}
@@ -229,21 +231,21 @@ func (r *request) hasRead() {
 		}
 		return
 	}
-	w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "read", A: e.Revision})
-	w.judge.KeyRead(c.ledger, e, w.now)
+	w.journal.Add(judge.Event{At: w.Now, Name: c.name, What: "read", A: e.Revision})
+	w.judge.KeyRead(c.ledger, e, w.Now)
 	q := e.Write
 	if q.Of != nil {
 		q = q.Of
 	}
 	if q.By == c.ledger && !c.plan.plain {
-		w.judge.WriteKnown(q, w.now)
+		w.judge.WriteKnown(q, w.Now)
 	}
 }
 
 // endRequest ends the request of the present operation because its scope ends.
 func (c *candidate) endRequest(scope core.Scope) {
 	if r := c.request; r != nil && !r.over && r.scope == scope && r.c != nil {
-		c.w.after(0, func() { c.act(func() { r.returns(core.Result{Err: errCanceled, Failure: core.Canceled}) }) })
+		c.w.After(0, func() { c.act(func() { r.returns(core.Result{Err: errCanceled, Failure: core.Canceled}) }) })
 	}
 }
 
@@ -254,13 +256,13 @@ func (s *server) serve(r *request) (result core.Result) {
 	case opGet:
 		e := s.current
 		if f.stale > 0 {
-			e = s.at(w.now.Add(-f.stale))
+			e = s.at(w.Now.Add(-f.stale))
 		}
 		r.found = e
 		result.State = c.stateOf(e, r.marker)
 		result.State.Read = c.clock.Reads(r.sent)
 	case opStatus:
-		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, LongestTTL: w.script.longest(), Paused: s.paused}
+		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.Now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, LongestTTL: w.script.longest(), Paused: s.paused}
 		if w.script.pinned {
 			result.Bucket.Created = s.created
 		}
@@ -282,14 +284,14 @@ func (s *server) serve(r *request) (result core.Result) {
 func (s *server) write(r *request) (result core.Result) {
 	w, q, f := s.w, r.write, r.fate
 	s.attempted(r)
-	if f.conflict || w.now.Before(s.inFlight) && !f.waits {
+	if f.conflict || w.Now.Before(s.inFlight) && !f.waits {
 		w.note(r.c.name, "transient conflict")
 		return core.Result{Outcome: core.Refused, Err: errConflict, Failure: core.Otherwise}
 	}
 	if e := s.current; f.atExpiry && e != nil && e.Write != nil && !e.Write.Never && e.Write.By == q.By && e.Revision == q.Expect {
 		s.expiring = true // a renewal at the expiry finds that expiry under way
 	}
-	if found, applied := s.apply(w.now, q, r.over); !applied {
+	if found, applied := s.apply(w.Now, q, r.over); !applied {
 		return core.Result{Outcome: core.Refused, Err: errRefused, Failure: core.Otherwise, Last: found, Named: w.script.named}
 	}
 	return core.Result{Outcome: core.Applied, Revision: q.Revision}
@@ -342,8 +344,8 @@ func (s *server) attempted(r *request) {
 		return
 	}
 	for _, c := range s.w.candidates {
-		if c.records && c != r.c && c.looping && !c.crashed && !s.w.now.Before(c.slot.cutUntil) {
-			s.w.after(s.w.script.latency, func() {
+		if c.records && c != r.c && c.looping && !c.crashed && !s.w.Now.Before(c.slot.cutUntil) {
+			s.w.After(s.w.script.latency, func() {
 				c.act(func() {
 					if c.looping {
 						c.tell(core.Attempt{Value: &core.Value{Bytes: r.write.Value}})
@@ -369,9 +371,9 @@ func (p *plan) durations() *timing.Durations {
 func (c *candidate) requestTransfer(leader string) {
 	w := c.w
 	w.count("preemption")
-	w.after(2*w.script.latency, func() {
+	w.After(2*w.script.latency, func() {
 		for _, other := range w.candidates {
-			if other.rules.Instance == leader && other.term != nil && !w.now.Before(other.slot.cutUntil) {
+			if other.rules.Instance == leader && other.term != nil && !w.Now.Before(other.slot.cutUntil) {
 				other.act(func() { other.handOver(c) })
 			}
 		}

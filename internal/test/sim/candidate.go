@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // electionKey is the only key of the bucket.
@@ -48,7 +49,7 @@ type candidate struct {
 	ledger *judge.Ledger
 	core   *core.Candidate
 	rules  core.Rules
-	dice   *dice // of its random delays
+	dice   *virtual.Dice // of its random delays
 	ids    uint64
 
 	shell    *shell.Shell // of the present run, or the last one
@@ -61,13 +62,13 @@ type candidate struct {
 	closed   bool  // its connection is closed for good
 	failed   error // why the run ends though nobody stopped it
 
-	op         core.Op     // that it does now
-	request    *request    // of the operation that it does now; nil if there is none
-	retry      *timer      // of a request for the bucket's info that failed
-	waker      *timer      // wakes the loop
-	renamedAt  time.Time   // when it last went on as another instance
-	returning  bool        // it waits for callbacks to return
-	term       *shell.Term // that others see; nil if none
+	op         core.Op        // that it does now
+	request    *request       // of the operation that it does now; nil if there is none
+	retry      *virtual.Timer // of a request for the bucket's info that failed
+	waker      *virtual.Timer // wakes the loop
+	renamedAt  time.Time      // when it last went on as another instance
+	returning  bool           // it waits for callbacks to return
+	term       *shell.Term    // that others see; nil if none
 	reconnects uint64
 	records    bool // the attempts of others
 	source     *source
@@ -110,7 +111,7 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 	if s.started > 1 {
 		c.name = s.plan.name + string(rune('0'+min(s.started, 9)))
 	}
-	c.dice = newDice(w.script.seed, mix(uint64(s.index), uint64(s.started), 17))
+	c.dice = virtual.NewDice(w.script.seed, virtual.Mix(uint64(s.index), uint64(s.started), 17))
 	c.source = &source{c: c, kind: core.NoSource}
 	c.noRead = s.plan.noRead
 	if instance == "" {
@@ -122,7 +123,7 @@ func (w *world) newCandidate(s *slot, instance string) *candidate {
 		Plain: s.plan.plain, Preempts: s.plan.preempts, HasBackoff: s.plan.backoff > 0, Connected: s.plan.connected, Direct: s.plan.direct,
 		World: &core.World{
 			Random: c.random, NewID: c.newID, NewSecret: c.newSecret,
-			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Slewed: c.slewed, Started: c.clocks(), Seed: mix(w.script.seed, uint64(s.index)),
+			Clocks: c.clocks, Boot: func() (time.Duration, bool) { return c.now().Sub(epoch), true }, Slewed: c.slewed, Started: c.clocks(), Seed: virtual.Mix(w.script.seed, uint64(s.index)),
 			Stepped: c.stepped,
 		},
 	}
@@ -163,7 +164,7 @@ func (c *candidate) newSecret() (s record.Secret) {
 }
 
 // now is the time by the clock of the candidate.
-func (c *candidate) now() time.Time { return c.clock.Reads(c.w.now) }
+func (c *candidate) now() time.Time { return c.clock.Reads(c.w.Now) }
 
 // clocks reads all clocks of the candidate. They agree.
 func (c *candidate) clocks() lease.Reading {
@@ -172,7 +173,7 @@ func (c *candidate) clocks() lease.Reading {
 
 // slewed returns by how much the clock of the candidate has run ahead of the one that is never slewed, if there is one.
 func (c *candidate) slewed() (time.Duration, bool) {
-	return c.clock.Slewed(c.w.now), !c.plan.onlySlewed
+	return c.clock.Slewed(c.w.Now), !c.plan.onlySlewed
 }
 
 // act does something in the process of the candidate: now or, if the process is frozen, when it goes on.
@@ -180,8 +181,8 @@ func (c *candidate) act(do func()) {
 	if c.crashed {
 		return
 	}
-	if c.w.now.Before(c.slot.frozenUntil) {
-		c.w.at(c.slot.frozenUntil, func() { c.act(do) })
+	if c.w.Now.Before(c.slot.frozenUntil) {
+		c.w.At(c.slot.frozenUntil, func() { c.act(do) })
 		return
 	}
 	do()
@@ -194,14 +195,14 @@ func (c *candidate) loadBucket() {
 		c.returned()
 		return
 	}
-	c.call(&request{op: opStatus, limit: c.w.now.Add(bucketTimeout), then: func(r core.Result) {
+	c.call(&request{op: opStatus, limit: c.w.Now.Add(bucketTimeout), then: func(r core.Result) {
 		if c.failed != nil {
 			c.returned()
 			return
 		}
 		c.tell(core.Loaded{Bucket: r.Bucket, Err: r.Err, Failure: r.Failure})
 		if r.Err != nil {
-			c.retry = c.w.after(bucketRetry+c.rules.Random(bucketRetry), func() { c.act(c.loadBucket) })
+			c.retry = c.w.After(bucketRetry+c.rules.Random(bucketRetry), func() { c.act(c.loadBucket) })
 			return
 		}
 		c.core.Notice(c.now(), core.Joined{Source: core.NoSource, Created: r.Bucket.Created})
@@ -246,7 +247,7 @@ func (c *candidate) done(r core.Result) { c.do(c.shell.Done(c.now(), r)) }
 type term struct {
 	shell.Term
 	c      *candidate
-	expiry *timer
+	expiry *virtual.Timer
 }
 
 // NewTerm returns a term that begins.
@@ -259,9 +260,9 @@ func (c *candidate) NewTerm(t *core.Term) *shell.Term {
 // Expire has the leadership of the term end after a time of the candidate's clock.
 func (x *term) Expire(in time.Duration) {
 	c := x.c
-	x.expiry.stop()
+	x.expiry.Stop()
 	if in > 0 {
-		x.expiry = c.w.at(c.clock.When(c.now().Add(in)), func() { c.act(func() { c.report(c.shell.Expired(c.now(), &x.Term)) }) })
+		x.expiry = c.w.At(c.clock.When(c.now().Add(in)), func() { c.act(func() { c.report(c.shell.Expired(c.now(), &x.Term)) }) })
 	}
 }
 
@@ -278,15 +279,15 @@ func (x *term) StartWork() { x.c.startWork(&x.Term) }
 func (c *candidate) Show(t *shell.Term) { c.term = t }
 
 // StartCalls has callbacks called, soon.
-func (c *candidate) StartCalls() { c.w.after(0, func() { c.act(c.nextCall) }) }
+func (c *candidate) StartCalls() { c.w.After(0, func() { c.act(c.nextCall) }) }
 
 // Wake has the loop woken at a time of the candidate's clock.
 func (c *candidate) Wake(at time.Time) {
-	c.waker.stop()
+	c.waker.Stop()
 	if at.IsZero() {
 		return
 	}
-	c.waker = c.w.at(c.clock.When(at), func() {
+	c.waker = c.w.At(c.clock.When(at), func() {
 		c.act(func() {
 			switch {
 			case c.returning:
@@ -308,7 +309,7 @@ func (c *candidate) report(events []core.Event) {
 		switch e.Kind {
 		case core.LeaderSeen:
 			if e.Record != nil {
-				c.w.judge.LeaderReported(c.ledger, e.Record.Name, c.w.now)
+				c.w.judge.LeaderReported(c.ledger, e.Record.Name, c.w.Now)
 			}
 		case core.RecordAttempts:
 			c.records = e.On && c.plan.connected
@@ -327,17 +328,17 @@ func (c *candidate) report(events []core.Event) {
 func (c *candidate) finish(op core.Op) {
 	c.looping = false
 	if op.Cloned {
-		if c.renamedAt.Equal(c.w.now) {
-			c.w.judge.Fail(c.w.now, "P9", c.name, "goes on as another instance twice in one instant")
+		if c.renamedAt.Equal(c.w.Now) {
+			c.w.judge.Fail(c.w.Now, "P9", c.name, "goes on as another instance twice in one instant")
 			return
 		}
-		c.renamedAt = c.w.now
+		c.renamedAt = c.w.Now
 		c.rules.Instance = c.newID()
 		c.w.note(c.name, "goes on as "+c.rules.Instance)
 		c.w.count("another instance")
 		c.report(c.shell.Rename(c.now(), c.newRules()))
 		c.core.Notice(c.now(), core.Joined{Source: c.source.kind, Created: c.source.created})
-		c.w.after(0, func() { c.act(c.begin) })
+		c.w.After(0, func() { c.act(c.begin) })
 		return
 	}
 	c.source.end()
@@ -356,7 +357,7 @@ func (c *candidate) returnWhenIdle() {
 func (c *candidate) returned() {
 	w := c.w
 	c.shell.Return(c.now())
-	c.waker.stop()
+	c.waker.Stop()
 	c.running, c.looping = false, false
 	err := c.shell.Result()
 	if c.failed != nil && err == nil {
@@ -366,11 +367,11 @@ func (c *candidate) returned() {
 	if err != nil {
 		note = err.Error()
 	}
-	w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "returned", Note: note})
-	w.judge.Returned(c.ledger, err, !c.wanted, w.now)
+	w.journal.Add(judge.Event{At: w.Now, Name: c.name, What: "returned", Note: note})
+	w.judge.Returned(c.ledger, err, !c.wanted, w.Now)
 	wanted := func() bool { return c.wanted && c.slot.current == c && !w.closing }
 	if wanted() { // its work has returned by itself
-		w.after(w.script.ttl/10, func() {
+		w.After(w.script.ttl/10, func() {
 			if wanted() {
 				w.start(c.slot)
 			}
@@ -386,10 +387,10 @@ func (c *candidate) stop() {
 	}
 	c.report(c.shell.Stop(c.now()))
 	c.endRequest(core.WhileRuns)
-	if c.retry.waits() { // it waits for the bucket
-		do := c.retry.do
-		c.retry.stop()
-		c.w.after(0, do)
+	if c.retry.Waits() { // it waits for the bucket
+		do := c.retry.Do
+		c.retry.Stop()
+		c.w.After(0, do)
 	}
 }
 

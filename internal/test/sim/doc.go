@@ -14,7 +14,7 @@
 // In a quarter of the schedules the clock of each candidate is slewed at a rate of its own, by as much as chrony slews at most; most candidates have another
 // clock that is not.
 //
-// The seed decides everything. There is one goroutine, one engine of virtual time and no other random number, so that a schedule is the same each time, event
+// The seed decides everything. There is one goroutine, one engine of virtual time (package virtual) and no other random number, so that a schedule is the same each time, event
 // by event. An [Explorer] plays schedules without a seed: all those with up to a number of faults.
 //
 // # What is real, and what is simulated
@@ -26,9 +26,8 @@
 // notifications, the attempts that a leader receives, operators' requests, and how long callbacks and the
 // work of users take. Goroutines and timers are virtual. Drills and the tests of package election try the real ones.
 //
-//	script.go, dice.go            what the seed decides: candidates (plan.go), and rounds of faults and acts (trouble.go)
+//	script.go                     what the seed decides: candidates (plan.go), and rounds of faults and acts (trouble.go)
 //	explore.go                    all schedules with few faults
-//	engine.go                     virtual time
 //	world.go, acts.go, faults.go  play the script; quiet.go judges whether somebody leads in the quiet after each round
 //	candidate.go, work.go         the driver of one candidate's shell, with callbacks and work
 //	steps.go                      which steps schedules have reached

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // fate is what happens to one call.
@@ -36,7 +37,7 @@ func (w *world) fate(c *candidate, o op, n uint64) fate {
 	if w.explored != nil {
 		return w.explored.fate(o)
 	}
-	draw := mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
+	draw := virtual.Mix(w.script.seed, uint64(c.slot.index), uint64(c.number), uint64(o), n)
 	f := fate{coin: draw&1 == 1}
 	switch {
 	case c.noRead && o == opGet, (c.noStatus || w.silent) && o == opStatus:
@@ -49,8 +50,8 @@ func (w *world) fate(c *candidate, o op, n uint64) fate {
 		if !a.hits(c.slot.index) {
 			continue
 		}
-		chance := mix(draw, uint64(i))
-		if float64(chance%1000) < a.chance*1000 && w.spoil(&f, a, o, time.Duration(mix(chance, 5)%uint64(a.delay))) {
+		chance := virtual.Mix(draw, uint64(i))
+		if float64(chance%1000) < a.chance*1000 && w.spoil(&f, a, o, time.Duration(virtual.Mix(chance, 5)%uint64(a.delay))) {
 			w.count(a.kind.String())
 		}
 	}
@@ -72,9 +73,9 @@ func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 		f.err, f.replyDelay = jetstream.ErrNoStreamResponse, noStreamTime
 	case a.kind == transientConflict && o.writes():
 		f.conflict = true
-	case a.kind == noQuorum && o.writes() && w.script.replicated && w.now.After(w.server.inFlight):
+	case a.kind == noQuorum && o.writes() && w.script.replicated && w.Now.After(w.server.inFlight):
 		f.waits, w.server.inFlight = true, a.until
-		f.requestDelay = max(f.requestDelay, a.until.Sub(w.now))
+		f.requestDelay = max(f.requestDelay, a.until.Sub(w.Now))
 	case a.kind == staleRead && o == opGet:
 		f.stale = min(delay, judge.StaleLimit)
 	case a.kind == readFails && o == opCreate:
@@ -84,7 +85,7 @@ func (w *world) spoil(f *fate, a *activeFault, o op, delay time.Duration) bool {
 			f.err = nats.ErrNoResponders
 		}
 	case a.kind == renewalAtExpiry && o == opUpdate && w.server.current != nil && w.script.markers:
-		left := w.server.expires.Sub(w.now) - expiryLead - w.script.latency
+		left := w.server.expires.Sub(w.Now) - expiryLead - w.script.latency
 		if left < 0 {
 			return false
 		}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // activeFault is a fault that has begun.
@@ -17,7 +19,7 @@ func (a *activeFault) hits(slot int) bool { return a.slot == everyone || a.slot 
 
 // beginFault begins a fault, and ends it after its length.
 func (w *world) beginFault(f *fault) {
-	now := w.now
+	now := w.Now
 	a := &activeFault{fault: *f, slot: f.victim, until: now.Add(f.length)}
 	if f.victim == holder {
 		a.slot = w.holderSlot()
@@ -32,7 +34,7 @@ func (w *world) beginFault(f *fault) {
 		return
 	}
 	w.faults = append(w.faults, a)
-	w.after(f.length, func() { w.endFault(a) })
+	w.After(f.length, func() { w.endFault(a) })
 }
 
 // hit begins the effects of a fault on a slot that do not depend on a call.
@@ -47,17 +49,17 @@ func (w *world) hit(s *slot, a *activeFault, now time.Time) {
 	}
 	switch a.kind {
 	case linkCut, linkCutBuffered:
-		s.cutUntil, s.buffered, s.catchesUp = later(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
+		s.cutUntil, s.buffered, s.catchesUp = timeutil.Later(s.cutUntil, a.until), a.kind == linkCutBuffered, a.chance > 0.5
 		if x != nil && a.chance < 0.3 {
 			x.stalled = true
 		}
-		w.at(s.cutUntil, func() {
-			if c := s.current; c != nil && !w.now.Before(s.cutUntil) {
+		w.At(s.cutUntil, func() {
+			if c := s.current; c != nil && !w.Now.Before(s.cutUntil) {
 				c.act(c.source.reconnected)
 			}
 		})
 	case processFrozen:
-		s.frozenUntil = later(s.frozenUntil, a.until)
+		s.frozenUntil = timeutil.Later(s.frozenUntil, a.until)
 		for _, c := range w.candidates { // also one that is stopping
 			if c.slot == s {
 				c.ledger.Frozen(s.frozenUntil)
@@ -90,7 +92,7 @@ func (w *world) endFault(a *activeFault) {
 			break
 		}
 	}
-	w.journal.Add(judge.Event{At: w.now, What: a.kind.String() + " ends", Note: w.victimOf(a)})
+	w.journal.Add(judge.Event{At: w.Now, What: a.kind.String() + " ends", Note: w.victimOf(a)})
 }
 
 func (w *world) victimOf(a *activeFault) string {
@@ -109,5 +111,5 @@ func (w *world) holderSlot() int {
 			}
 		}
 	}
-	return int(mix(w.script.seed, uint64(len(w.journal.Events))) % uint64(len(w.slots)))
+	return int(virtual.Mix(w.script.seed, uint64(len(w.journal.Events))) % uint64(len(w.slots)))
 }

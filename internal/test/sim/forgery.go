@@ -10,6 +10,7 @@ import (
 
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // A forgeryKind is one kind of notification that the bucket did not send.
@@ -43,7 +44,7 @@ func (w *world) storedByStranger(a *act) (value []byte, of *judge.Write) {
 		if len(records) == 0 {
 			return nil, nil
 		}
-		e := records[mix(a.draw)%uint64(len(records))]
+		e := records[virtual.Mix(a.draw)%uint64(len(records))]
 		return e.Value, e.Write
 	}
 	current := w.server.current
@@ -54,9 +55,9 @@ func (w *world) storedByStranger(a *act) (value []byte, of *judge.Write) {
 	if r.Instance == "" || !r.Released.IsZero() {
 		return nil, nil
 	}
-	r.Released, r.Attempt, r.StandDownMs = w.now, fmt.Sprintf("forged-%d", a.draw), 0
+	r.Released, r.Attempt, r.StandDownMs = w.Now, fmt.Sprintf("forged-%d", a.draw), 0
 	var secret record.Secret
-	binary.BigEndian.PutUint64(secret[:], mix(a.draw, 19))
+	binary.BigEndian.PutUint64(secret[:], virtual.Mix(a.draw, 19))
 	switch a.draw % 4 {
 	case 0:
 		r.Secret = secret
@@ -75,22 +76,22 @@ func (w *world) storedByStranger(a *act) (value []byte, of *judge.Write) {
 
 // deceive sends forged or replayed notifications to the candidate of a slot, one after another until the fault ends.
 func (w *world) deceive(s *slot, a *activeFault, n uint64) {
-	now := w.now
+	now := w.Now
 	if !now.Before(a.until) {
 		return
 	}
-	draw := mix(w.script.seed, uint64(s.index), uint64(a.start), n, 13)
+	draw := virtual.Mix(w.script.seed, uint64(s.index), uint64(a.start), n, 13)
 	c := s.current
 	reachable := c != nil && !c.crashed && c.source.open && !now.Before(s.cutUntil)
 	if reachable && float64(draw%1000) < a.chance*1000 {
-		draw = mix(draw)
+		draw = virtual.Mix(draw)
 		if a.kind == notificationReplayed {
 			w.replay(c.source, now, draw)
 		} else {
 			w.forge(c.source, now, draw)
 		}
 	}
-	w.after(max(a.delay, w.script.ttl/20), func() { w.deceive(s, a, n+1) })
+	w.After(max(a.delay, w.script.ttl/20), func() { w.deceive(s, a, n+1) })
 }
 
 // replay sends one to three earlier notifications again, in any order.
@@ -98,7 +99,7 @@ func (w *world) replay(x *source, now time.Time, draw uint64) {
 	written := w.server.written
 	for n := range 1 + draw%3 {
 		if len(written) > 0 {
-			w.sendForged(x, now, written[mix(draw, n)%uint64(len(written))], replayed)
+			w.sendForged(x, now, written[virtual.Mix(draw, n)%uint64(len(written))], replayed)
 		}
 	}
 }
@@ -107,7 +108,7 @@ func (w *world) replay(x *source, now time.Time, draw uint64) {
 func (w *world) forge(x *source, now time.Time, draw uint64) {
 	current := w.server.current
 	kind := forgeryKind(draw % uint64(replayed))
-	draw = mix(draw)
+	draw = virtual.Mix(draw)
 	e := &judge.Entry{Revision: w.server.seq + 1, Stamped: w.server.clock(now)}
 	invented := map[string]any{"name": judge.InventedLeader, "instance": judge.InventedLeader, "since": now, "bucket": w.server.created}
 	record := map[string]any{}
@@ -142,11 +143,11 @@ func (w *world) forge(x *source, now time.Time, draw uint64) {
 			e.Revision += 1_000_000
 		}
 	case forgedFuture:
-		e.Revision += mix(draw) % 4
+		e.Revision += virtual.Mix(draw) % 4
 		if draw%4 == 0 {
 			e.Revision += 1_000_000
 		}
-		e.Stamped = e.Stamped.Add(time.Duration(mix(draw, 2) % uint64(w.script.ttl)))
+		e.Stamped = e.Stamped.Add(time.Duration(virtual.Mix(draw, 2) % uint64(w.script.ttl)))
 	case forgedBucket:
 		record["bucket"] = w.server.created.Add(time.Hour)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -29,7 +30,7 @@ type intrusion struct {
 func (w *world) intrude(a *act) bool {
 	s, draw := w.server, a.draw
 	next := func(n uint64) uint64 {
-		draw = mix(draw)
+		draw = virtual.Mix(draw)
 		return draw % n
 	}
 	current := s.current
@@ -48,17 +49,17 @@ func (w *world) intrude(a *act) bool {
 		i.revision = 1_000_000
 	}
 	i.value = announcedCopy(current.Value, a.draw)
-	announced := &judge.Entry{Revision: i.revision, Value: i.value, Stamped: s.clock(w.now.Add(i.writes)).Add(time.Duration(1 + next(1000)))}
+	announced := &judge.Entry{Revision: i.revision, Value: i.value, Stamped: s.clock(w.Now.Add(i.writes)).Add(time.Duration(1 + next(1000)))}
 	for _, c := range w.candidates {
 		if c.running && c.source.open && c.ledger != current.By() {
-			w.sendForged(c.source, w.now, announced, forgedFuture)
+			w.sendForged(c.source, w.Now, announced, forgedFuture)
 			if i.hides {
-				c.source.mutedUntil = w.now.Add(i.writes)
+				c.source.mutedUntil = w.Now.Add(i.writes)
 			}
 		}
 	}
 	holder := w.slots[w.holderSlot()]
-	w.after(i.writes, func() { w.carryOut(&i, holder, current.By(), a.draw) })
+	w.After(i.writes, func() { w.carryOut(&i, holder, current.By(), a.draw) })
 	return true
 }
 
@@ -81,19 +82,19 @@ func (w *world) carryOut(i *intrusion, holder *slot, by *judge.Ledger, draw uint
 		return
 	}
 	if i.cutsOff {
-		holder.cutUntil = later(holder.cutUntil, timeutil.Earlier(w.now.Add(w.script.ttl), w.troubleEnds))
+		holder.cutUntil = timeutil.Later(holder.cutUntil, timeutil.Earlier(w.Now.Add(w.script.ttl), w.troubleEnds))
 		if c := holder.current; c != nil {
 			c.ledger.Troubled(holder.cutUntil)
 		}
-		w.at(holder.cutUntil, func() {
-			if c := holder.current; c != nil && !w.now.Before(holder.cutUntil) {
+		w.At(holder.cutUntil, func() {
+			if c := holder.current; c != nil && !w.Now.Before(holder.cutUntil) {
 				c.act(c.source.reconnected)
 			}
 		})
 	}
 	if i.releases {
 		w.storeByIntruder(w.ownRecord(draw, nil))
-		w.after(i.releaseAt, func() {
+		w.After(i.releaseAt, func() {
 			if e := s.current; e != nil && !e.IsMarker() && e.By() == nil && !w.quiet {
 				w.storeByIntruder(w.ownRecord(draw, by))
 			}
@@ -108,7 +109,7 @@ func (w *world) carryOut(i *intrusion, holder *slot, by *judge.Ledger, draw uint
 
 // storeByIntruder stores a value by a write that demands what it replaces, as candidates write.
 func (w *world) storeByIntruder(value []byte) {
-	w.server.apply(w.now, &judge.Write{Sent: w.now, Value: value, Content: judge.ParseContent(value), Copies: true, Conditional: true}, false)
+	w.server.apply(w.Now, &judge.Write{Sent: w.Now, Value: value, Content: judge.ParseContent(value), Copies: true, Conditional: true}, false)
 	w.checkSoon()
 }
 
@@ -116,13 +117,13 @@ func (w *world) storeByIntruder(value []byte) {
 // overwritten.
 func (w *world) ownRecord(draw uint64, overwritten *judge.Ledger) []byte {
 	var secret record.Secret
-	binary.BigEndian.PutUint64(secret[:], mix(draw, 23))
+	binary.BigEndian.PutUint64(secret[:], virtual.Mix(draw, 23))
 	r := record.Record{
 		Name: "intruder", Instance: "intruder", Attempt: fmt.Sprintf("intruder-%d", draw), Since: epoch, Term: 9, BucketCreated: w.server.created, Won: "released",
 		IntervalMs: record.Milliseconds(w.script.ttl / 2), LeaseMs: record.Milliseconds(w.script.ttl * 9 / 10), Commitment: secret.Commitment(),
 	}
 	if overwritten != nil {
-		r.Attempt, r.Released, r.Secret, r.HeadStartMs = fmt.Sprintf("intruder-%d-released", draw), w.now, secret, 25
+		r.Attempt, r.Released, r.Secret, r.HeadStartMs = fmt.Sprintf("intruder-%d-released", draw), w.Now, secret, 25
 		for _, s := range w.slots {
 			if s.current != nil && s.current.ledger != overwritten {
 				r.Successors = append(r.Successors, s.current.name)
@@ -149,7 +150,7 @@ func (w *world) overlong(draw uint64) []byte {
 	length := []time.Duration{0, time.Millisecond, time.Hour, 1000 * time.Hour}
 	r := record.Record{
 		Name: "stranger", Instance: "stranger", Attempt: fmt.Sprintf("stranger-%d", draw), Since: epoch, BucketCreated: w.server.created,
-		LeaseMs: length[mix(draw)%4].Milliseconds(), StandDownMs: length[mix(draw, 2)%4].Milliseconds(), IntervalMs: length[mix(draw, 3)%4].Milliseconds(),
+		LeaseMs: length[virtual.Mix(draw)%4].Milliseconds(), StandDownMs: length[virtual.Mix(draw, 2)%4].Milliseconds(), IntervalMs: length[virtual.Mix(draw, 3)%4].Milliseconds(),
 	}
 	if draw%2 == 0 {
 		r.Commitment = record.Commitment{1}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/test/virtual"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -55,47 +56,47 @@ func (p *plan) marginOf(ttl time.Duration) time.Duration {
 }
 
 // newPlan decides the configuration of a candidate.
-func (s *script) newPlan(r *dice, i int) plan {
+func (s *script) newPlan(r *virtual.Dice, i int) plan {
 	p := plan{
 		name:      string(rune('a' + i)),
 		standDown: -1, interval: -1, margin: -1, splay: -1, releaseTimeout: -1,
-		plain:       r.chance(0.08),
-		noWatch:     r.chance(0.15),
-		noRead:      r.chance(0.05),
-		hasWork:     r.chance(0.4),
-		panics:      r.chance(0.05),
-		startsLater: i > 1 && r.chance(0.3),
+		plain:       r.Chance(0.08),
+		noWatch:     r.Chance(0.15),
+		noRead:      r.Chance(0.05),
+		hasWork:     r.Chance(0.4),
+		panics:      r.Chance(0.05),
+		startsLater: i > 1 && r.Chance(0.3),
 	}
-	if r.chance(0.4) {
-		p.standDown = pick(r, 0, 20*time.Millisecond, s.ttl/4, s.ttl/2, s.ttl)
+	if r.Chance(0.4) {
+		p.standDown = virtual.Pick(r, 0, 20*time.Millisecond, s.ttl/4, s.ttl/2, s.ttl)
 	}
-	if r.chance(0.3) {
-		p.interval = pick(r, s.ttl/3, s.ttl/2)
+	if r.Chance(0.3) {
+		p.interval = virtual.Pick(r, s.ttl/3, s.ttl/2)
 	}
-	if r.chance(0.2) {
-		p.margin = pick(r, 0, s.ttl/20, s.ttl/10)
+	if r.Chance(0.2) {
+		p.margin = virtual.Pick(r, 0, s.ttl/20, s.ttl/10)
 	}
-	if r.chance(0.5) {
+	if r.Chance(0.5) {
 		p.splay = 0
 	}
-	if r.chance(0.3) {
-		p.releaseTimeout = pick(r, 0, s.ttl/4, 2*s.ttl)
+	if r.Chance(0.3) {
+		p.releaseTimeout = virtual.Pick(r, 0, s.ttl/4, 2*s.ttl)
 	}
-	if r.chance(0.2) {
-		p.backoff = pick(r, 0, s.ttl/8, s.ttl/2, 2*s.ttl)
+	if r.Chance(0.2) {
+		p.backoff = virtual.Pick(r, 0, s.ttl/8, s.ttl/2, 2*s.ttl)
 	}
 	slow := func() time.Duration {
-		if r.chance(0.75) {
+		if r.Chance(0.75) {
 			return 0
 		}
-		return pick(r, time.Millisecond, r.upTo(s.ttl/4), r.upTo(2*s.ttl))
+		return virtual.Pick(r, time.Millisecond, r.UpTo(s.ttl/4), r.UpTo(2*s.ttl))
 	}
 	p.onWon, p.onLost, p.workLingers = slow(), slow(), slow()
-	if r.chance(0.1) {
-		p.onCampaign = r.upTo(s.ttl / 2)
+	if r.Chance(0.1) {
+		p.onCampaign = r.UpTo(s.ttl / 2)
 	}
-	if r.chance(0.15) {
-		p.workReturns = r.upTo(3 * s.ttl)
+	if r.Chance(0.15) {
+		p.workReturns = r.UpTo(3 * s.ttl)
 	}
 	return p
 }

@@ -15,7 +15,7 @@ import (
 func (w *world) playQuiet(rest time.Duration) {
 	w.quiet = true
 	w.faults = nil
-	began := w.now
+	began := w.Now
 	if w.server.paused {
 		w.server.paused = false
 		w.refresh()
@@ -30,7 +30,7 @@ func (w *world) playQuiet(rest time.Duration) {
 	for {
 		w.pass(w.script.ttl / 20)
 		w.observe()
-		closed := w.judge.ClosedStillRun(began, w.now)
+		closed := w.judge.ClosedStillRun(began, w.Now)
 		led, failed := w.lastLed.After(began), w.judge.Failed()
 		switch {
 		case failed:
@@ -38,10 +38,10 @@ func (w *world) playQuiet(rest time.Duration) {
 		case led && !closed:
 			w.pass(rest)
 			return
-		case !led && w.now.After(limit) && w.blocked():
+		case !led && w.Now.After(limit) && w.blocked():
 			return
-		case !led && w.now.After(limit):
-			w.judge.Fail(w.now, "P8", "", "nobody leads although the quiet has lasted %v", w.now.Sub(began))
+		case !led && w.Now.After(limit):
+			w.judge.Fail(w.Now, "P8", "", "nobody leads although the quiet has lasted %v", w.Now.Sub(began))
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func (s *slot) blind() bool {
 // answers nobody meanwhile, which matters to no winner that knows the bucket.
 func (w *world) tryHandover(gone, silent bool) {
 	longest := w.script.longest()
-	w.pass(max(3*judge.RequestLimit(longest), w.troubleEnds.Add(3*longest).Sub(w.now))) // until no request hangs any more, and all know the leader
+	w.pass(max(3*judge.RequestLimit(longest), w.troubleEnds.Add(3*longest).Sub(w.Now))) // until no request hangs any more, and all know the leader
 	w.observe()
 	leader := w.leader()
 	if leader == nil || w.judge.LostHistory() || leader.plan.plain || leader.plan.releaseTimeout == 0 ||
@@ -166,7 +166,7 @@ func (w *world) tryHandover(gone, silent bool) {
 	w.pass(limit)
 	w.observe()
 	if next := w.leader(); next == nil || next == leader {
-		w.judge.Fail(w.now, "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
+		w.judge.Fail(w.Now, "P8", leader.name, "resigned, and %v later no other candidate leads", limit)
 	}
 }
 
@@ -192,7 +192,7 @@ func (w *world) tryHandoverToNobody(leader *candidate) {
 	w.pass(limit)
 	w.observe()
 	if w.leader() == nil {
-		w.judge.Fail(w.now, "P8", leader.name, "handed over to a candidate that is gone, and %v later nobody leads", limit)
+		w.judge.Fail(w.Now, "P8", leader.name, "handed over to a candidate that is gone, and %v later nobody leads", limit)
 	}
 }
 
@@ -208,7 +208,7 @@ func (w *world) tryRestart(idle time.Duration) {
 			w.stop(s.current)
 		}
 	}
-	for end := w.now.Add(10 * w.script.longest()); w.anyRuns() && w.now.Before(end); {
+	for end := w.Now.Add(10 * w.script.longest()); w.anyRuns() && w.Now.Before(end); {
 		w.pass(w.script.ttl / 4)
 	}
 	if w.anyRuns() {
@@ -219,7 +219,7 @@ func (w *world) tryRestart(idle time.Duration) {
 	e := w.server.current
 	lasts := e != nil && e.Write != nil && e.Write.Never && e.Write.Deletes && e.Write.By != nil
 	if lasts && s.plan.order != core.ByRank {
-		w.judge.Fail(w.now, "P8", e.Write.By.Name, "wrote a release that lasts, for a lock or a slot")
+		w.judge.Fail(w.Now, "P8", e.Write.By.Name, "wrote a release that lasts, for a lock or a slot")
 	}
 	w.start(s)
 	defer func() {
@@ -239,8 +239,8 @@ func (w *world) tryRestart(idle time.Duration) {
 	limit := (first+answerSpread+2*core.HeadStart)*12/11 + readyTimeout + 11*w.script.latency + retrySlack
 	w.pass(limit)
 	w.observe()
-	if !w.lastLed.After(w.now.Add(-limit)) {
-		w.judge.Fail(w.now, "P8", c.name, "started over a release that lasts, and %v later nobody leads", limit)
+	if !w.lastLed.After(w.Now.Add(-limit)) {
+		w.judge.Fail(w.Now, "P8", c.name, "started over a release that lasts, and %v later nobody leads", limit)
 	}
 }
 
@@ -263,7 +263,7 @@ func (w *world) allKnow(leader *candidate) bool {
 			return false
 		}
 		first := c.ledger.FirstRead(w.server.current)
-		return first.IsZero() || c.clock.Between(first, w.now) < timing.LapseTime(longest, longest, false)
+		return first.IsZero() || c.clock.Between(first, w.Now) < timing.LapseTime(longest, longest, false)
 	})
 }
 
@@ -280,9 +280,9 @@ func (w *world) hasSuccessor(leader *candidate) bool {
 			return false
 		case c.plan.hasWork && c.ledger.MayGiveUp(): // its work has returned, and Run may be about to
 			return false
-		case w.now.Sub(c.ledger.LastAbandoned()) < ttl+spreadLimit: // it still leaves the key to others
+		case w.Now.Sub(c.ledger.LastAbandoned()) < ttl+spreadLimit: // it still leaves the key to others
 			return false
-		case w.now.Sub(c.source.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
+		case w.Now.Sub(c.source.forgedAt) < 3*ttl+spreadLimit: // forgeries may have made it read the key less often
 			return false
 		}
 		x := c.source

@@ -9,6 +9,7 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // round is a time of trouble and the quiet after it.
@@ -53,22 +54,22 @@ func (s *script) longest() time.Duration {
 
 // newScript writes the script of a seed. It leaves out faults and acts whose names contain one of the given texts.
 func newScript(seed uint64, without ...string) *script {
-	r := newDice(seed, 0x656c656374696f6e)
+	r := virtual.NewDice(seed, 0x656c656374696f6e)
 	s := &script{
 		seed:       seed,
-		ttl:        pick[time.Duration](r, 1, 2, 2, 3, 5, 10) * time.Second,
-		markers:    r.chance(0.6),
-		replicated: r.chance(0.5),
-		latency:    r.between(100*time.Microsecond, 3*time.Millisecond),
-		lateness:   pick[time.Duration](r, 5, 50, 350) * time.Millisecond,
+		ttl:        virtual.Pick[time.Duration](r, 1, 2, 2, 3, 5, 10) * time.Second,
+		markers:    r.Chance(0.6),
+		replicated: r.Chance(0.5),
+		latency:    r.Between(100*time.Microsecond, 3*time.Millisecond),
+		lateness:   virtual.Pick[time.Duration](r, 5, 50, 350) * time.Millisecond,
 	}
-	nobodyWatches := r.chance(0.15)
+	nobodyWatches := r.Chance(0.15)
 	for i := range 2 + min(r.IntN(7), r.IntN(7)) {
 		p := s.newPlan(r, i)
 		p.noWatch = p.noWatch || nobodyWatches
 		s.plans = append(s.plans, p)
 	}
-	wild := r.chance(0.3) // clocks err by more than any option allows for
+	wild := r.Chance(0.3) // clocks err by more than any option allows for
 	for range 1 + min(r.IntN(3), r.IntN(3)) {
 		s.rounds = append(s.rounds, s.newRound(r, wild))
 	}
@@ -78,12 +79,12 @@ func newScript(seed uint64, without ...string) *script {
 	for i := range s.rounds {
 		s.addLaterKinds(r, &s.rounds[i])
 	}
-	s.named = !s.replicated || r.chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
+	s.named = !s.replicated || r.Chance(0.5) // nats-server 2.15 names it; others answer 10164 for a replicated stream
 	s.addStrangers(r)
 	s.addConnections(r)
-	s.addSpeeds(newDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
-	s.addIntruders(newDice(seed, 0x696e7472756465))
-	s.addReleases(newDice(seed, 0x72656c65617365))
+	s.addSpeeds(virtual.NewDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
+	s.addIntruders(virtual.NewDice(seed, 0x696e7472756465))
+	s.addReleases(virtual.NewDice(seed, 0x72656c65617365))
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
@@ -93,8 +94,8 @@ func newScript(seed uint64, without ...string) *script {
 }
 
 // newRound decides what goes wrong in a round.
-func (s *script) newRound(r *dice, wild bool) round {
-	n := round{length: r.between(2*s.ttl, 6*s.ttl), quiet: r.upTo(s.ttl), handover: r.chance(0.4)}
+func (s *script) newRound(r *virtual.Dice, wild bool) round {
+	n := round{length: r.Between(2*s.ttl, 6*s.ttl), quiet: r.UpTo(s.ttl), handover: r.Chance(0.4)}
 	for range 1 + r.IntN(6) {
 		n.faults = append(n.faults, s.newFault(r, n.length, faultKind(r.IntN(int(originalFaults)))))
 	}
@@ -111,12 +112,12 @@ func (n *round) sortActs() {
 
 // addLaterKinds adds the kinds of trouble that the first scripts did not have. It draws them after these, so that those
 // stay what the seed meant before.
-func (s *script) addLaterKinds(r *dice, n *round) {
+func (s *script) addLaterKinds(r *virtual.Dice, n *round) {
 	for _, f := range []struct {
 		kind   faultKind
 		chance float64
 	}{{readFails, 0.15}, {statusFails, 0.15}, {notificationForged, 0.35}, {notificationReplayed, 0.2}} {
-		if r.chance(f.chance) {
+		if r.Chance(f.chance) {
 			n.faults = append(n.faults, s.newFault(r, n.length, f.kind))
 		}
 	}
@@ -124,10 +125,10 @@ func (s *script) addLaterKinds(r *dice, n *round) {
 		kind   actKind
 		chance float64
 	}{{actReadsFail, 0.05}, {actStatusFails, 0.08}, {actClose, 0.15}, {actRewind, 0.35}} {
-		if r.chance(a.chance) {
+		if r.Chance(a.chance) {
 			n.acts = append(n.acts, act{
-				kind: a.kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
-				back: r.between(s.ttl/5, 2*s.ttl), stallsWatches: r.chance(0.5),
+				kind: a.kind, at: r.UpTo(n.length), slot: virtual.Pick(r, holder, r.IntN(len(s.plans))),
+				back: r.Between(s.ttl/5, 2*s.ttl), stallsWatches: r.Chance(0.5),
 			})
 		}
 	}
@@ -135,9 +136,9 @@ func (s *script) addLaterKinds(r *dice, n *round) {
 }
 
 // addStrangers adds what strangers, copies and operators do to a bucket of which the first scripts knew nothing.
-func (s *script) addStrangers(r *dice) {
-	s.pinned = r.chance(0.5)
-	s.changesTTL = r.chance(0.1)
+func (s *script) addStrangers(r *virtual.Dice) {
+	s.pinned = r.Chance(0.5)
+	s.changesTTL = r.Chance(0.1)
 	kinds := map[actKind]float64{actRelease: 0.1, actCopy: 0.1, actClone: 0.1, actCreated: 0.15}
 	if s.changesTTL {
 		kinds[actTTL] = 0.9
@@ -149,10 +150,10 @@ func (s *script) addStrangers(r *dice) {
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		for kind := actRelease; kind <= actTTL; kind++ {
-			if r.chance(kinds[kind]) {
+			if r.Chance(kinds[kind]) {
 				n.acts = append(n.acts, act{
-					kind: kind, at: r.upTo(n.length), slot: pick(r, holder, r.IntN(len(s.plans))),
-					ttl: pick(r, s.ttl, s.ttl*3/2, 2*s.ttl), draw: r.Uint64(),
+					kind: kind, at: r.UpTo(n.length), slot: virtual.Pick(r, holder, r.IntN(len(s.plans))),
+					ttl: virtual.Pick(r, s.ttl, s.ttl*3/2, 2*s.ttl), draw: r.Uint64(),
 				})
 			}
 		}
@@ -162,27 +163,27 @@ func (s *script) addStrangers(r *dice) {
 
 // addConnections decides which candidates know their connection, and what that allows: republished notifications, a roster of the candidates or the
 // queue of a lock, priorities, and requests of operators.
-func (s *script) addConnections(r *dice) {
-	s.republishes = r.chance(0.7)
-	all, order := r.chance(0.5), pick(r, core.ByRank, core.ByRank, core.ByRank, core.ByArrival, core.ByChance)
+func (s *script) addConnections(r *virtual.Dice) {
+	s.republishes = r.Chance(0.7)
+	all, order := r.Chance(0.5), virtual.Pick(r, core.ByRank, core.ByRank, core.ByRank, core.ByArrival, core.ByChance)
 	for i := range s.plans {
 		p := &s.plans[i]
-		p.connected, p.order = all || r.chance(0.5), order
-		if r.chance(0.3) {
+		p.connected, p.order = all || r.Chance(0.5), order
+		if r.Chance(0.3) {
 			p.priority = r.IntN(3)
 		}
-		p.preempts = p.priority > 0 && r.chance(0.3)
+		p.preempts = p.priority > 0 && r.Chance(0.3)
 	}
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		for kind, chance := range map[actKind]float64{actTransfer: 0.3} {
-			if r.chance(chance) {
-				n.acts = append(n.acts, act{kind: kind, at: r.upTo(n.length), slot: holder})
+			if r.Chance(chance) {
+				n.acts = append(n.acts, act{kind: kind, at: r.UpTo(n.length), slot: holder})
 			}
 		}
-		if r.chance(0.15) {
-			at := r.upTo(n.length)
-			n.acts = append(n.acts, act{kind: actPause, at: at}, act{kind: actResume, at: at + r.upTo(n.length-at)})
+		if r.Chance(0.15) {
+			at := r.UpTo(n.length)
+			n.acts = append(n.acts, act{kind: actPause, at: at}, act{kind: actResume, at: at + r.UpTo(n.length-at)})
 		}
 		n.sortActs()
 	}
@@ -192,98 +193,98 @@ func (s *script) addConnections(r *dice) {
 const differentSpeeds = "clocks at different speeds"
 
 // addSpeeds has the clocks of candidates run at different speeds, in some schedules.
-func (s *script) addSpeeds(r *dice) {
-	if !r.chance(0.25) {
+func (s *script) addSpeeds(r *virtual.Dice) {
+	if !r.Chance(0.25) {
 		return
 	}
 	for i := range s.plans {
 		p := &s.plans[i]
-		p.drift = pick(r, -judge.MaxDrift, judge.MaxDrift, r.Int64N(2*judge.MaxDrift+1)-judge.MaxDrift)
-		p.unslewed = pick[int64](r, 0, -judge.MaxUnslewed, judge.MaxUnslewed)
-		p.onlySlewed = r.chance(0.3)
+		p.drift = virtual.Pick(r, -judge.MaxDrift, judge.MaxDrift, r.Int64N(2*judge.MaxDrift+1)-judge.MaxDrift)
+		p.unslewed = virtual.Pick[int64](r, 0, -judge.MaxUnslewed, judge.MaxUnslewed)
+		p.onlySlewed = r.Chance(0.3)
 	}
 }
 
 // addIntruders adds what somebody does who may write the key and knows how candidates decide, and a handover to a candidate that is gone.
-func (s *script) addIntruders(r *dice) {
+func (s *script) addIntruders(r *virtual.Dice) {
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		for _, a := range []struct {
 			kind   actKind
 			chance float64
 		}{{actIntrude, 0.15}, {actNever, 0.08}, {actOverlong, 0.08}, {actGone, 0.1}} {
-			if r.chance(a.chance) {
-				n.acts = append(n.acts, act{kind: a.kind, at: r.upTo(n.length), slot: holder, draw: r.Uint64()})
+			if r.Chance(a.chance) {
+				n.acts = append(n.acts, act{kind: a.kind, at: r.UpTo(n.length), slot: holder, draw: r.Uint64()})
 			}
 		}
 		n.sortActs()
-		n.targetGone, n.apiSilent = r.chance(0.2), r.chance(0.3)
+		n.targetGone, n.apiSilent = r.Chance(0.2), r.Chance(0.3)
 	}
 }
 
 // addReleases decides which releases are deletions, whether they last, and when all candidates stop for a while: in the quiet, or in the trouble, where
 // the history may go back to a release of any age.
-func (s *script) addReleases(r *dice) {
-	s.remembers = s.markers && r.chance(0.7)
+func (s *script) addReleases(r *virtual.Dice) {
+	s.remembers = s.markers && r.Chance(0.7)
 	for i := range s.plans {
-		s.plans[i].direct = s.plans[i].connected && r.chance(0.9)
+		s.plans[i].direct = s.plans[i].connected && r.Chance(0.9)
 	}
 	for i := range s.rounds {
 		n := &s.rounds[i]
-		if r.chance(0.3) {
-			n.idle = r.between(s.ttl/2, 4*s.ttl)
+		if r.Chance(0.3) {
+			n.idle = r.Between(s.ttl/2, 4*s.ttl)
 		}
-		if !s.remembers || !r.chance(0.3) {
+		if !s.remembers || !r.Chance(0.3) {
 			continue
 		}
 		n.length += 4 * s.ttl
-		stops := r.upTo(s.ttl)
+		stops := r.UpTo(s.ttl)
 		for slot := range s.plans {
-			n.acts = append(n.acts, act{kind: actStop, at: stops, slot: slot}, act{kind: actStart, at: stops + r.between(s.ttl, 4*s.ttl), slot: slot})
+			n.acts = append(n.acts, act{kind: actStop, at: stops, slot: slot}, act{kind: actStart, at: stops + r.Between(s.ttl, 4*s.ttl), slot: slot})
 		}
-		if r.chance(0.4) {
-			n.acts = append(n.acts, act{kind: actRewind, at: n.length - r.upTo(s.ttl), back: r.between(s.ttl, n.length), stallsWatches: r.chance(0.5)})
+		if r.Chance(0.4) {
+			n.acts = append(n.acts, act{kind: actRewind, at: n.length - r.UpTo(s.ttl), back: r.Between(s.ttl, n.length), stallsWatches: r.Chance(0.5)})
 		}
 		n.sortActs()
 	}
 }
 
 // newFault decides the course of a fault in a round of the given length.
-func (s *script) newFault(r *dice, length time.Duration, kind faultKind) fault {
+func (s *script) newFault(r *virtual.Dice, length time.Duration, kind faultKind) fault {
 	f := fault{
 		kind:   kind,
-		start:  r.upTo(length),
-		length: pick(r, r.upTo(s.ttl/10), r.upTo(s.ttl/2), r.upTo(s.ttl*3/2), r.upTo(3*s.ttl)),
+		start:  r.UpTo(length),
+		length: virtual.Pick(r, r.UpTo(s.ttl/10), r.UpTo(s.ttl/2), r.UpTo(s.ttl*3/2), r.UpTo(3*s.ttl)),
 		victim: s.victim(r),
-		chance: pick(r, 0.2, 0.5, 0.9, 1),
-		delay:  pick(r, 5*time.Millisecond, s.ttl/20, s.ttl/4, s.ttl),
+		chance: virtual.Pick(r, 0.2, 0.5, 0.9, 1),
+		delay:  virtual.Pick(r, 5*time.Millisecond, s.ttl/20, s.ttl/4, s.ttl),
 	}
 	f.length = min(f.length, length-f.start)
 	return f
 }
 
-func (s *script) victim(r *dice) int {
+func (s *script) victim(r *virtual.Dice) int {
 	switch {
-	case r.chance(0.5):
+	case r.Chance(0.5):
 		return holder
-	case r.chance(0.2):
+	case r.Chance(0.2):
 		return everyone
 	}
 	return r.IntN(len(s.plans))
 }
 
-func (s *script) newAct(r *dice, length time.Duration, wild bool) act {
-	a := act{kind: actKind(r.IntN(int(originalActs))), at: r.upTo(length), slot: r.IntN(len(s.plans))}
-	if r.chance(0.4) { // the ordinary acts are as many as all others
-		a.kind = pick(r, actStart, actStop, actCancel, actCrash, actResign)
+func (s *script) newAct(r *virtual.Dice, length time.Duration, wild bool) act {
+	a := act{kind: actKind(r.IntN(int(originalActs))), at: r.UpTo(length), slot: r.IntN(len(s.plans))}
+	if r.Chance(0.4) { // the ordinary acts are as many as all others
+		a.kind = virtual.Pick(r, actStart, actStop, actCancel, actCrash, actResign)
 	}
-	if a.kind != actStart && r.chance(0.5) {
+	if a.kind != actStart && r.Chance(0.5) {
 		a.slot = holder
 	}
-	a.step = r.between(-40*time.Millisecond, 40*time.Millisecond)
+	a.step = r.Between(-40*time.Millisecond, 40*time.Millisecond)
 	a.rate = float64(r.IntN(2001)-1000) / 1e5
 	if wild {
-		a.step = r.between(-s.ttl/2, s.ttl*9/10)
+		a.step = r.Between(-s.ttl/2, s.ttl*9/10)
 		a.rate *= 10
 	}
 	return a

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // server is the bucket: one key, the sequence of its stream, and a clock. It is a deterministic state machine.
@@ -20,7 +21,7 @@ type server struct {
 	written     []*judge.Entry // all that were ever stored
 	expires     time.Time      // when the current entry expires unless the clock changes
 	expiring    bool           // that expiry is under way: a renewal does not stop it
-	expiryTimer *timer
+	expiryTimer *virtual.Timer
 	paused      bool // an operator has paused the election
 
 	clockSet time.Time // when offset and rate last changed
@@ -38,7 +39,7 @@ type version struct {
 }
 
 func newServer(w *world) *server {
-	return &server{w: w, ttl: w.script.longest(), created: w.now, shown: w.now, clockSet: w.now}
+	return &server{w: w, ttl: w.script.longest(), created: w.Now, shown: w.Now, clockSet: w.Now}
 }
 
 // clock returns the time by the server's clock.
@@ -82,18 +83,18 @@ func (s *server) scheduleExpiry() {
 	if e == nil || s.expiring {
 		return
 	}
-	s.expiryTimer.stop()
+	s.expiryTimer.Stop()
 	if e.Write != nil && e.Write.Never {
 		return
 	}
-	lateness := time.Duration(mix(s.w.script.seed, e.Revision, 7) % uint64(s.w.script.lateness+1))
+	lateness := time.Duration(virtual.Mix(s.w.script.seed, e.Revision, 7) % uint64(s.w.script.lateness+1))
 	s.expires = s.realTime(e.Stamped.Add(s.lifetime(e))).Add(lateness)
-	s.expiryTimer = s.w.at(s.expires, s.expire)
+	s.expiryTimer = s.w.At(s.expires, s.expire)
 }
 
 // expire removes the current entry if its lifetime is over.
 func (s *server) expire() {
-	e, now := s.current, s.w.now
+	e, now := s.current, s.w.Now
 	if e == nil || now.Before(s.expires) || e.Write != nil && e.Write.Never {
 		return
 	}
@@ -114,7 +115,7 @@ func (s *server) expire() {
 }
 
 // nextSequence returns the sequence that the next write under the key gets: now and then somebody writes to another key before.
-func (s *server) nextSequence() uint64 { return s.seq + 1 + mix(s.w.script.seed, s.seq, 3)%8/7 }
+func (s *server) nextSequence() uint64 { return s.seq + 1 + virtual.Mix(s.w.script.seed, s.seq, 3)%8/7 }
 
 // renewalDeleted counts renewals that were acknowledged and then deleted by an expiry that was under way.
 const renewalDeleted = "renewal deleted by expiry"

@@ -12,12 +12,13 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // bare returns a candidate of a simulated bucket without faults, which writes by hand.
 func bare() *candidate {
 	s := &script{seed: 1, ttl: 10 * time.Second, markers: true, named: true, latency: time.Millisecond, plans: []plan{{name: "a", connected: true}}}
-	w := &world{script: s, engine: engine{now: epoch}, journal: &judge.Journal{}, tally: judge.Tally{}}
+	w := &world{script: s, Engine: virtual.Engine{Now: epoch}, journal: &judge.Journal{}, tally: judge.Tally{}}
 	w.judge = judge.New(s.ttl, s.ttl, s.named, w.journal, w.tally)
 	w.server = newServer(w)
 	w.slots = []*slot{{plan: &s.plans[0]}}

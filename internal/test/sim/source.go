@@ -8,6 +8,8 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // source is one candidate's source of notifications, with what package notify does about it: the subject on which the bucket republishes
@@ -15,15 +17,15 @@ import (
 // while, unless a fault holds them.
 type source struct {
 	c       *candidate
-	kind    string    // in use
-	open    bool      // the server sends notifications
-	created time.Time // when the bucket was created that it reports of
-	began   time.Time // when it was last started
-	remakes *timer    // starts it anew
-	lost    bool      // the subscription was found to be stalled: a watcher is next
+	kind    string         // in use
+	open    bool           // the server sends notifications
+	created time.Time      // when the bucket was created that it reports of
+	began   time.Time      // when it was last started
+	remakes *virtual.Timer // starts it anew
+	lost    bool           // the subscription was found to be stalled: a watcher is next
 
 	queue      []delivery
-	timer      *timer
+	timer      *virtual.Timer
 	stalled    bool         // without a sign
 	mutedUntil time.Time    // until then notifications are lost, without a sign
 	last       *judge.Entry // the last that was delivered, without forgeries
@@ -48,9 +50,9 @@ const (
 // start starts the best source there is, and calls ready once it is in use, or cannot be, or after a moment.
 func (x *source) start(ready func()) {
 	if ready != nil {
-		x.c.w.after(readyTimeout, ready)
+		x.c.w.After(readyTimeout, ready)
 	}
-	x.began, x.stalled, x.queue = x.c.w.now, false, nil
+	x.began, x.stalled, x.queue = x.c.w.Now, false, nil
 	if x.c.plan.connected && x.c.w.script.republishes && !x.lost {
 		x.subscribe(ready)
 		return
@@ -61,9 +63,9 @@ func (x *source) start(ready func()) {
 // subscribe subscribes to what the bucket republishes.
 func (x *source) subscribe(ready func()) {
 	w := x.c.w
-	w.after(2*w.script.latency, func() {
+	w.After(2*w.script.latency, func() {
 		x.c.act(func() {
-			if !x.c.running || w.now.Before(x.c.slot.cutUntil) {
+			if !x.c.running || w.Now.Before(x.c.slot.cutUntil) {
 				return // until the connection is made again
 			}
 			x.use(core.Republish, true, ready)
@@ -79,7 +81,7 @@ func (x *source) watch(ready func()) {
 		return
 	}
 	w := x.c.w
-	x.c.call(&request{op: opWatch, limit: w.now.Add(2 * time.Second), then: func(r core.Result) {
+	x.c.call(&request{op: opWatch, limit: w.Now.Add(2 * time.Second), then: func(r core.Result) {
 		if !x.c.running {
 			return
 		}
@@ -89,7 +91,7 @@ func (x *source) watch(ready func()) {
 		}
 		x.use(core.Watch, true, ready)
 		if e := w.server.current; e != nil {
-			x.enqueue(delivery{at: w.now, entry: e})
+			x.enqueue(delivery{at: w.Now, entry: e})
 		}
 	}})
 }
@@ -107,8 +109,8 @@ func (x *source) none(ready func()) {
 // use has the candidate know which source is in use.
 func (x *source) use(kind string, spread bool, ready func()) {
 	x.kind, x.open = kind, true
-	x.lastAt = later(x.lastAt, x.c.w.now)
-	x.c.ledger.Missed(x.c.w.now)
+	x.lastAt = timeutil.Later(x.lastAt, x.c.w.Now)
+	x.c.ledger.Missed(x.c.w.Now)
 	x.c.tell(core.SourceChanged{Source: kind, Spread: spread})
 	if ready != nil {
 		ready()
@@ -117,13 +119,13 @@ func (x *source) use(kind string, spread bool, ready func()) {
 
 // restart starts the source anew after a while. The server is asked about the bucket before: it may be another by now.
 func (x *source) restart(after time.Duration) {
-	x.remakes.stop()
-	x.remakes = x.c.w.after(max(after, x.began.Add(sourceInterval).Sub(x.c.w.now)), func() {
+	x.remakes.Stop()
+	x.remakes = x.c.w.After(max(after, x.began.Add(sourceInterval).Sub(x.c.w.Now)), func() {
 		x.c.act(func() {
 			if !x.c.running {
 				return
 			}
-			x.c.call(&request{op: opStatus, limit: x.c.w.now.Add(2 * time.Second), then: func(r core.Result) {
+			x.c.call(&request{op: opStatus, limit: x.c.w.Now.Add(2 * time.Second), then: func(r core.Result) {
 				if r.Err == nil && !r.Bucket.Created.Equal(x.created) {
 					x.created = r.Bucket.Created
 					x.c.tell(core.SourceMoved{Created: x.created})
@@ -138,7 +140,7 @@ func (x *source) restart(after time.Duration) {
 
 // remake starts the source anew, as the candidate asks for.
 func (x *source) remake() {
-	if !x.remakes.waits() || x.remakes.at.After(x.c.w.now.Add(sourceInterval)) {
+	if !x.remakes.Waits() || x.remakes.At.After(x.c.w.Now.Add(sourceInterval)) {
 		x.close()
 		x.restart(0)
 	}
@@ -151,7 +153,7 @@ func (x *source) stalls() {
 		x.remake()
 		return
 	}
-	w.after(2*w.script.latency, func() {
+	w.After(2*w.script.latency, func() {
 		x.c.act(func() {
 			if x.c.running && x.kind == core.Republish && x.c.core.SourceOverdue() {
 				x.close()
@@ -169,7 +171,7 @@ func (x *source) reconnected() {
 	if !x.c.plan.connected || !x.c.running {
 		return
 	}
-	x.c.ledger.Missed(x.c.w.now)
+	x.c.ledger.Missed(x.c.w.Now)
 	x.c.tell(core.Reconnected{At: x.c.now()})
 	switch x.kind {
 	case core.Republish:
@@ -183,13 +185,13 @@ func (x *source) reconnected() {
 // close has the server send no more notifications.
 func (x *source) close() {
 	x.open, x.queue = false, nil
-	x.timer.stop()
+	x.timer.Stop()
 }
 
 // end ends the source with the run. What it delivered does not count in the next run: much may be missed in between.
 func (x *source) end() {
 	x.close()
-	x.remakes.stop()
+	x.remakes.Stop()
 	x.kind, x.lost = core.NoSource, false
 	x.last, x.lastAt, x.previous = nil, time.Time{}, nil
 }
@@ -212,21 +214,21 @@ func (x *source) delivered() (last *judge.Entry, at time.Time, previous *judge.E
 // send sends a notification on its way, unless a fault stops it.
 func (x *source) send(e *judge.Entry) {
 	w, slot := x.c.w, x.c.slot
-	if !x.open || x.stalled || x.c.crashed || w.now.Before(x.mutedUntil) {
+	if !x.open || x.stalled || x.c.crashed || w.Now.Before(x.mutedUntil) {
 		return
 	}
-	if w.now.Before(slot.cutUntil) {
+	if w.Now.Before(slot.cutUntil) {
 		if slot.catchesUp {
 			x.enqueue(delivery{at: slot.cutUntil, entry: e})
 		}
 		return
 	}
-	at := w.now.Add(w.script.latency)
+	at := w.Now.Add(w.script.latency)
 	for i, f := range w.faults {
 		if !f.hits(slot.index) {
 			continue
 		}
-		chance := mix(w.script.seed, uint64(slot.index), e.Revision, uint64(i), 11)
+		chance := virtual.Mix(w.script.seed, uint64(slot.index), e.Revision, uint64(i), 11)
 		if float64(chance%1000) >= f.chance*1000 {
 			continue
 		}
@@ -236,7 +238,7 @@ func (x *source) send(e *judge.Entry) {
 			return
 		case notificationLate:
 			w.count(f.kind.String())
-			at = at.Add(time.Duration(mix(chance) % uint64(f.delay)))
+			at = at.Add(time.Duration(virtual.Mix(chance) % uint64(f.delay)))
 		}
 	}
 	x.enqueue(delivery{at: at, entry: e})
@@ -247,7 +249,7 @@ func (x *source) enqueue(d delivery) {
 		d.at = x.queue[n-1].at
 	}
 	if x.queue = append(x.queue, d); len(x.queue) == 1 {
-		x.timer = x.c.w.at(d.at, func() { x.c.act(x.deliver) })
+		x.timer = x.c.w.At(d.at, func() { x.c.act(x.deliver) })
 	}
 }
 
@@ -255,8 +257,8 @@ func (x *source) enqueue(d delivery) {
 func (x *source) deliver() {
 	for len(x.queue) > 0 && x.open {
 		next := x.queue[0]
-		if next.at.After(x.c.w.now) {
-			x.timer = x.c.w.at(next.at, func() { x.c.act(x.deliver) })
+		if next.at.After(x.c.w.Now) {
+			x.timer = x.c.w.At(next.at, func() { x.c.act(x.deliver) })
 			return
 		}
 		x.queue = slices.Clone(x.queue[1:])
@@ -269,11 +271,11 @@ func (x *source) deliverOne(d delivery) {
 	w, e := x.c.w, d.entry
 	note := opText[e.Op]
 	if d.forged {
-		x.forgedAt, note = w.now, "forged or replayed "+note+string(e.Value)
+		x.forgedAt, note = w.Now, "forged or replayed "+note+string(e.Value)
 	} else {
-		x.previous, x.last, x.lastAt = x.last, e, w.now
+		x.previous, x.last, x.lastAt = x.last, e, w.Now
 	}
-	w.journal.Add(judge.Event{At: w.now, Name: x.c.name, What: "is notified", A: e.Revision, Note: note})
+	w.journal.Add(judge.Event{At: w.Now, Name: x.c.name, What: "is notified", A: e.Revision, Note: note})
 	x.c.tell(x.c.notification(e, x.kind))
 	w.checkSoon()
 }

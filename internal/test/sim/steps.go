@@ -70,7 +70,7 @@ func (c *candidate) stepped(from, to core.Step) {
 	w.coverage.moves[move{from, to}]++
 	w.note(c.name, to.WithRole())
 	if !slices.Contains(from.Follow(), to) {
-		w.judge.Fail(w.now, "step", c.name, "%v, which the table of steps does not know", move{from, to})
+		w.judge.Fail(w.Now, "step", c.name, "%v, which the table of steps does not know", move{from, to})
 	}
 	all := make([]string, 0, len(w.candidates))
 	for _, other := range w.candidates {

@@ -7,6 +7,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // callNames are the names of the callbacks by their kinds.
@@ -24,11 +25,11 @@ func (c *candidate) nextCall() {
 		name = fmt.Sprint(name, " ", call.Next)
 	}
 	takes := [...]time.Duration{shell.Won: c.plan.onWon, shell.Lost: c.plan.onLost, shell.Campaign: c.plan.onCampaign, shell.Leader: 0, shell.Next: 0}[call.Kind]
-	w.judge.CallbackBegan(c.ledger, name, w.now)
+	w.judge.CallbackBegan(c.ledger, name, w.Now)
 	w.note(c.name, name)
-	w.after(w.spend(takes), func() {
+	w.After(w.spend(takes), func() {
 		c.act(func() {
-			w.judge.CallbackReturned(c.ledger, name, w.now)
+			w.judge.CallbackReturned(c.ledger, name, w.Now)
 			if c.calls++; c.plan.panics && c.calls%3 == 0 {
 				w.count("callback panicked") // which the goroutine of the callbacks survives
 			}
@@ -41,25 +42,25 @@ func (c *candidate) nextCall() {
 type work struct {
 	term    *shell.Term
 	begun   bool
-	ending  bool   // its context has ended
-	returns *timer // by itself; nil if it does not
+	ending  bool           // its context has ended
+	returns *virtual.Timer // by itself; nil if it does not
 }
 
 // startWork starts the work of a term.
 func (c *candidate) startWork(t *shell.Term) {
 	w, x := c.w, &work{term: t}
 	c.work = x
-	w.after(0, func() {
+	w.After(0, func() {
 		c.act(func() {
 			x.begun = true
-			w.journal.Add(judge.Event{At: w.now, Name: c.name, What: "work begins in term", A: t.Core.Number})
+			w.journal.Add(judge.Event{At: w.Now, Name: c.name, What: "work begins in term", A: t.Core.Number})
 			w.judge.WorkBegan(c.ledger, c.publicTerm(t.Core), func() bool { return t.Leads(c.now(), c.rules.Boot) }, func() bool { return x.ending })
 			w.observe()
 			switch {
 			case x.ending:
 				c.lingers(x)
 			case c.plan.workReturns > 0 && !w.quiet:
-				x.returns = w.after(c.plan.workReturns, func() { c.act(func() { c.workReturns(x) }) })
+				x.returns = w.After(c.plan.workReturns, func() { c.act(func() { c.workReturns(x) }) })
 			}
 		})
 	})
@@ -71,7 +72,7 @@ func (x *work) contextEnds(c *candidate, t *shell.Term) {
 		return
 	}
 	x.ending = true
-	x.returns.stop()
+	x.returns.Stop()
 	if x.begun {
 		c.lingers(x)
 	}
@@ -79,7 +80,7 @@ func (x *work) contextEnds(c *candidate, t *shell.Term) {
 
 // lingers has work go on a little longer than its context.
 func (c *candidate) lingers(x *work) {
-	c.w.after(c.w.spend(c.plan.workLingers), func() { c.act(func() { c.workReturns(x) }) })
+	c.w.After(c.w.spend(c.plan.workLingers), func() { c.act(func() { c.workReturns(x) }) })
 }
 
 // workReturns is called when the work returns: by itself, or because its context has ended.
@@ -97,5 +98,5 @@ func (c *candidate) workReturns(x *work) {
 
 // spend returns how long something takes: none of the quiet.
 func (w *world) spend(d time.Duration) time.Duration {
-	return max(0, min(d, w.troubleEnds.Sub(w.now)))
+	return max(0, min(d, w.troubleEnds.Sub(w.Now)))
 }

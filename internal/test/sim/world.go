@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
 )
 
 // world is one schedule while it runs.
 type world struct {
-	engine
+	virtual.Engine
 	script     *script
 	explored   *explored // nil if the seed decides
 	journal    *judge.Journal
@@ -27,9 +28,9 @@ type world struct {
 	quiet       bool
 	forgedAny   bool // whether any notification or release was forged, or anything repeated
 	closing     bool
-	silent      bool      // the API of JetStream answers nobody
-	checkTimer  *timer    // of the next check
-	lastLed     time.Time // when a leader was last seen
+	silent      bool           // the API of JetStream answers nobody
+	checkTimer  *virtual.Timer // of the next check
+	lastLed     time.Time      // when a leader was last seen
 }
 
 // Result is the outcome of a schedule.
@@ -56,7 +57,7 @@ func Run(seed uint64, without ...string) *Result {
 
 // run plays a schedule. If faults are given, these are all that happen to requests, and nothing is random.
 func run(s *script, faults *explored) *Result {
-	w := &world{explored: faults, script: s, engine: engine{now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch, coverage: Coverage{map[move]int{}, map[string]bool{}}}
+	w := &world{explored: faults, script: s, Engine: virtual.Engine{Now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch, coverage: Coverage{map[move]int{}, map[string]bool{}}}
 	w.judge = judge.New(s.ttl, s.longest(), s.named, w.journal, w.tally)
 	w.server = newServer(w)
 	for i := range s.plans {
@@ -91,26 +92,26 @@ func run(s *script, faults *explored) *Result {
 }
 
 // pass has time pass.
-func (w *world) pass(d time.Duration) { w.runUntil(w.now.Add(max(d, 0))) }
+func (w *world) pass(d time.Duration) { w.RunUntil(w.Now.Add(max(d, 0))) }
 
 // playTrouble plays one round up to the quiet after it.
 func (w *world) playTrouble(r *round) {
 	w.quiet = false
-	w.roundBegan = w.now
+	w.roundBegan = w.Now
 	w.troubleEnds = w.roundBegan.Add(r.length)
 	w.note("", "trouble begins")
-	timers := make([]*timer, 0, len(r.faults)+len(r.acts))
+	timers := make([]*virtual.Timer, 0, len(r.faults)+len(r.acts))
 	for i := range r.faults {
 		f := &r.faults[i]
-		timers = append(timers, w.after(f.start, func() { w.beginFault(f) }))
+		timers = append(timers, w.After(f.start, func() { w.beginFault(f) }))
 	}
 	for i := range r.acts {
 		a := &r.acts[i]
-		timers = append(timers, w.after(a.at, func() { w.perform(a) }))
+		timers = append(timers, w.After(a.at, func() { w.perform(a) }))
 	}
 	w.pass(r.length)
 	for _, t := range timers {
-		t.stop()
+		t.Stop()
 	}
 }
 
@@ -126,16 +127,16 @@ func (w *world) finish() {
 			w.stop(s.current)
 		}
 	}
-	for end := w.now.Add(finishLimit); w.anyRuns() && w.now.Before(end); {
+	for end := w.Now.Add(finishLimit); w.anyRuns() && w.Now.Before(end); {
 		w.pass(time.Second)
 	}
 	for _, c := range w.candidates {
 		if c.running && !c.crashed {
-			w.judge.Fail(w.now, "P8", c.name, "has not returned %v after it was stopped", finishLimit)
+			w.judge.Fail(w.Now, "P8", c.name, "has not returned %v after it was stopped", finishLimit)
 		}
 	}
 	w.observe()
-	w.judge.Finish(w.now)
+	w.judge.Finish(w.Now)
 }
 
 func (w *world) anyRuns() bool {
@@ -148,35 +149,35 @@ func (w *world) anyRuns() bool {
 }
 
 // checkSoon has the judge look once all have reacted to what happens now.
-func (w *world) checkSoon() { w.checkBy(w.now.Add(1)) }
+func (w *world) checkSoon() { w.checkBy(w.Now.Add(1)) }
 
 func (w *world) checkBy(at time.Time) {
-	if !w.checkTimer.waits() || at.Before(w.checkTimer.at) {
-		w.checkTimer.stop()
-		w.checkTimer = w.at(at, w.check)
+	if !w.checkTimer.Waits() || at.Before(w.checkTimer.At) {
+		w.checkTimer.Stop()
+		w.checkTimer = w.At(at, w.check)
 	}
 }
 
 // check has the judge look, and again when the next lease must have ended.
 func (w *world) check() {
 	w.observe()
-	if w.judge.CheckWorkContexts(w.now) {
+	if w.judge.CheckWorkContexts(w.Now) {
 		w.checkSoon()
 	}
-	if next := w.judge.NextDeadline(w.now); !next.IsZero() {
+	if next := w.judge.NextDeadline(w.Now); !next.IsZero() {
 		w.checkBy(next)
 	}
 }
 
 // observe has the judge look at all candidates now.
 func (w *world) observe() {
-	if w.judge.Observe(w.now) {
-		w.lastLed = w.now
+	if w.judge.Observe(w.Now) {
+		w.lastLed = w.Now
 	}
 }
 
 func (w *world) note(name, what string) {
-	w.journal.Add(judge.Event{At: w.now, Name: name, What: what})
+	w.journal.Add(judge.Event{At: w.Now, Name: name, What: what})
 }
 
 func (w *world) count(what string) { w.tally[what]++ }
