@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/shell"
 )
@@ -16,7 +17,7 @@ import (
 
 // newShell returns the shell of a run.
 func newShell(r *run) *shell.Shell {
-	s := shell.New(r.candidate, driver{r})
+	s := shell.New(r.candidate, lease.SinceBoot, driver{r})
 	o := &r.opts.Callbacks
 	s.HasWork = r.work != nil
 	s.Calls.Has[shell.Won], s.Calls.Has[shell.Lost] = len(o.OnWon) > 0, len(o.OnLost) > 0

@@ -117,7 +117,7 @@ func (s *Shell) NextCall(now time.Time) (Call, bool) {
 	case d.announced != nil && d.announced.Lease().State != core.Leader:
 		d.announced = nil
 		return Call{Kind: Lost}, true
-	case d.announced == nil && d.latest != nil && d.latest.Leads(now, s.Candidate.Boot):
+	case d.announced == nil && d.latest != nil && d.latest.Leads(now, s.boot):
 		d.announced = d.latest
 		return Call{Kind: Won}, true
 	case d.Has[Next] && d.next != d.prepared:

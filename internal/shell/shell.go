@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
 )
 
 // Driver does what a shell says. Its methods return at once, and call nothing of the shell.
@@ -47,12 +49,31 @@ type TermDriver interface {
 	StartWork()
 }
 
+// Core decides: a candidate of an election, see [core.Candidate], or a claim of a session, see package session.
+type Core interface {
+	// Begin begins to campaign. The time until the first campaign counts from since.
+	Begin(now, since time.Time)
+	// Next returns the one thing to do now, and what there is to report before.
+	Next(now time.Time) (core.Op, []core.Event)
+	// Done takes what came of that.
+	Done(now time.Time, r core.Result)
+	// Waits returns the present wait, if that is what it does now.
+	Waits() (op core.Op, waits bool)
+	// Notice takes what has happened beside the loop, and returns what there is to report.
+	Notice(now time.Time, n core.Notice) []core.Event
+	// Term returns the term in which the key is held; nil if it is not.
+	Term() *core.Term
+	// Handover ends leadership in favour of a candidate, see [core.Candidate.Handover].
+	Handover(now time.Time, t *core.Term, to record.Successor, why core.Reason) (reason core.Reason, refused bool)
+}
+
 // Shell surrounds the candidate of one run.
 type Shell struct {
-	Candidate *core.Candidate
-	HasWork   bool // a leader has work to do
-	Calls     Calls
+	HasWork bool // a leader has work to do
+	Calls   Calls
 
+	core     Core
+	boot     lease.Clock
 	driver   Driver
 	term     *Term // that others see; nil if the key is not held
 	working  *Term // whose work has not returned; nil if none is going on
@@ -63,20 +84,20 @@ type Shell struct {
 	wakeAt   time.Time
 }
 
-// New returns the shell of a run.
-func New(c *core.Candidate, d Driver) *Shell { return &Shell{Candidate: c, driver: d} }
+// New returns the shell of a run. The clock is [lease.SinceBoot] but in a simulator.
+func New(c Core, boot lease.Clock, d Driver) *Shell { return &Shell{core: c, boot: boot, driver: d} }
 
 // Start begins the run.
 func (s *Shell) Start(now time.Time, rules *core.Rules, started time.Time) {
-	s.Candidate.Notice(now, core.NewRun{Rules: rules, Started: started})
+	s.core.Notice(now, core.NewRun{Rules: rules, Started: started})
 	if s.stopping { // Stop came first
-		s.Candidate.Notice(now, core.Stop{})
+		s.core.Notice(now, core.Stop{})
 	}
 }
 
 // Return ends the run.
 func (s *Shell) Return(now time.Time) {
-	s.Candidate.Notice(now, core.EndRun{})
+	s.core.Notice(now, core.EndRun{})
 	s.returned = true
 }
 
@@ -86,22 +107,22 @@ func (s *Shell) Result() error { return s.result }
 // Begin begins the loop: the candidate begins to campaign. The splay counts from since.
 func (s *Shell) Begin(now, since time.Time) (core.Op, []core.Event) {
 	s.looping = true
-	s.Candidate.Begin(now, since)
+	s.core.Begin(now, since)
 	return s.next(now)
 }
 
 // Done passes on what came of an operation, and returns the next one and what there is to report before.
 func (s *Shell) Done(now time.Time, r core.Result) (core.Op, []core.Event) {
-	if op, waits := s.Candidate.Waits(); waits {
+	if op, waits := s.core.Waits(); waits {
 		r.Quiet = op.Quiet && s.isQuiet()
 	}
-	s.Candidate.Done(now, r)
+	s.core.Done(now, r)
 	return s.next(now)
 }
 
 // next returns the next operation, and has the loop woken in time if that is a wait.
 func (s *Shell) next(now time.Time) (core.Op, []core.Event) {
-	op, events := s.Candidate.Next(now)
+	op, events := s.core.Next(now)
 	s.publish(now)
 	s.takeNext(events)
 	switch {
@@ -118,7 +139,7 @@ func (s *Shell) next(now time.Time) (core.Op, []core.Event) {
 
 // Notice tells the candidate what has happened beside the loop, and returns what there is to report.
 func (s *Shell) Notice(now time.Time, n core.Notice) []core.Event {
-	events := s.Candidate.Notice(now, n)
+	events := s.core.Notice(now, n)
 	s.decided(now)
 	s.takeNext(events)
 	return events
@@ -139,7 +160,7 @@ func (s *Shell) decided(now time.Time) {
 	if !s.looping {
 		return
 	}
-	if op, waits := s.Candidate.Waits(); waits && !op.Until.IsZero() && (s.wakeAt.IsZero() || op.Until.Before(s.wakeAt)) {
+	if op, waits := s.core.Waits(); waits && !op.Until.IsZero() && (s.wakeAt.IsZero() || op.Until.Before(s.wakeAt)) {
 		s.wake(op.Until)
 	}
 }
@@ -157,7 +178,7 @@ func (s *Shell) quietened(now time.Time) {
 	if !s.isQuiet() {
 		return
 	}
-	if op, waits := s.Candidate.Waits(); !s.looping || waits && op.Quiet {
+	if op, waits := s.core.Waits(); !s.looping || waits && op.Quiet {
 		s.wake(now)
 	}
 }
@@ -176,7 +197,7 @@ func (s *Shell) Take(now time.Time, e *core.Event) {
 			return
 		}
 		s.startCalls(s.Calls.leadership(t))
-		if s.HasWork && t.Leads(now, s.Candidate.Boot) { // otherwise leadership has ended meanwhile, as by Stop
+		if s.HasWork && t.Leads(now, s.boot) { // otherwise leadership has ended meanwhile, as by Stop
 			s.working = t
 			t.Driver.StartWork()
 		}

@@ -44,7 +44,7 @@ func term(now time.Time, state core.State, left time.Duration) *Term {
 
 func newShell() (*Shell, *driver) {
 	d := &driver{}
-	s := New(core.New(&core.Rules{World: &core.World{Boot: lease.SinceBoot, Clocks: lease.Read}}), d)
+	s := New(core.New(&core.Rules{World: &core.World{Boot: lease.SinceBoot, Clocks: lease.Read}}), lease.SinceBoot, d)
 	for k := range s.Calls.Has {
 		s.Calls.Has[k] = true
 	}
@@ -58,9 +58,9 @@ func TestLateTimerOfAnEarlierTermTouchesNothingOfTheNext(t *testing.T) {
 	now := time.Now()
 	before, present := term(now, core.Follower, 0), term(now, core.Leader, time.Minute)
 	s.term = present
-	s.Candidate.Notice(now, core.Hold{}) // as any notice does, it has the terms published
+	s.core.Notice(now, core.Hold{}) // as any notice does, it has the terms published
 	_ = s.Expired(now, before)
-	g.Expect(present.Leads(now, s.Candidate.Boot)).To(BeTrue())
+	g.Expect(present.Leads(now, s.boot)).To(BeTrue())
 	g.Expect(present.Driver.(*termDriver)).To(Equal(&termDriver{}))
 }
 

@@ -36,7 +36,7 @@ func (s *Shell) publish(now time.Time) {
 	if s.term != nil {
 		s.follow(now, s.term)
 	}
-	switch t := s.Candidate.Term(); {
+	switch t := s.core.Term(); {
 	case t == nil && s.term != nil:
 		s.term.Driver.Expire(0)
 		s.term = nil
@@ -56,7 +56,7 @@ func (s *Shell) follow(now time.Time, t *Term) {
 		return
 	}
 	t.SetLease(l)
-	t.Driver.Expire(l.Left(now, s.Candidate.Boot))
+	t.Driver.Expire(l.Left(now, s.boot))
 	if l.State == core.Follower && (before == nil || before.State != core.Follower) {
 		t.Driver.EndContext()
 		s.startCalls(s.Calls.leadership(t)) // before the loop looks whether a callback is due: OnLost is
@@ -77,7 +77,7 @@ func (s *Shell) End(now time.Time, t *Term, why core.Reason) (first bool, events
 // Expired is called when the time has come that [TermDriver.Expire] said: leadership ends, unless the lease was renewed meanwhile.
 func (s *Shell) Expired(now time.Time, t *Term) []core.Event {
 	first, events := s.End(now, t, core.Deadline)
-	if left := t.Lease().Left(now, s.Candidate.Boot); !first && left > 0 {
+	if left := t.Lease().Left(now, s.boot); !first && left > 0 {
 		t.Driver.Expire(left)
 	}
 	return events
@@ -85,7 +85,7 @@ func (s *Shell) Expired(now time.Time, t *Term) []core.Event {
 
 // Handover ends the leadership of a term in favour of a candidate: see [core.Candidate.Handover].
 func (s *Shell) Handover(now time.Time, t *Term, to record.Successor, why core.Reason) (refusal core.Reason, refused bool) {
-	refusal, refused = s.Candidate.Handover(now, t.Core, to, why)
+	refusal, refused = s.core.Handover(now, t.Core, to, why)
 	s.decided(now)
 	return refusal, refused
 }

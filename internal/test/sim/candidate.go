@@ -95,7 +95,7 @@ func (w *world) start(s *slot) {
 	c.running, c.wanted, c.failed = true, true, nil
 	c.ledger.Started()
 	w.note(c.name, "starts")
-	c.shell = shell.New(c.core, c)
+	c.shell = shell.New(c.core, c.rules.Boot, c)
 	c.shell.HasWork = c.plan.hasWork
 	c.shell.Calls.Has[shell.Won], c.shell.Calls.Has[shell.Lost], c.shell.Calls.Has[shell.Next] = true, true, true
 	c.shell.Calls.Has[shell.Campaign], c.shell.Calls.Has[shell.Leader] = c.plan.onCampaign > 0, c.plan.onCampaign > 0
