@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -13,13 +14,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -296,21 +297,49 @@ func (e *Election) instanceID() string {
 	return e.instance
 }
 
-// Errors to be tested for with errors.Is.
-var (
-	// ErrInvalidOption is returned by NewElection for a name, key, bucket or option that cannot be used, and by Start and Run for an
-	// option that does not fit the bucket's TTL. The error names every problem.
-	ErrInvalidOption = validate.ErrInvalidOption
-	// ErrBucketUnsuitable is returned by Start and Run when the bucket can be reached and is not fit for elections.
-	ErrBucketUnsuitable = kv.ErrUnsuitable
-	// ErrAlreadyRunning is returned by Start and Run while another call of either is running.
-	ErrAlreadyRunning = errors.New("election is already running")
-	// ErrStopped is returned by Start and Run after Stop.
-	ErrStopped = errors.New("election was stopped")
-	// ErrNotLeader is returned by what only a leader can do. Every [TermEndedError] is one.
-	ErrNotLeader = control.ErrNotLeader
-	// ErrNoLeader is returned when a leader was asked for and there is none.
-	ErrNoLeader = errors.New("no leader")
-	// ErrNoCandidate is returned by Transfer when the target is not there, or not ready to take over.
-	ErrNoCandidate = control.ErrNoCandidate
-)
+// noteRequest takes note of what came of a request.
+func (e *Election) noteRequest(kind requestKind, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.requests.note(time.Now(), kind, err)
+}
+
+// lastRequestFailed reports whether the last request failed, of whatever kind.
+func (e *Election) lastRequestFailed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.requests.lastFailed
+}
+
+// Leader asks the bucket who holds the key now. It returns [ErrNoLeader] if nobody does. In a replicated bucket the answer may be a
+// little out of date; never base what only a leader may do on it.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
+	defer cancel()
+	var ttl time.Duration
+	if known := e.status().Bucket.TTL; known > 0 {
+		ttl = known
+	} else if info, err := e.bucket.Load(ctx); err == nil {
+		ttl = info.TTL
+	} else {
+		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+	}
+	entry, err := e.bucket.Get(ctx, e.key)
+	if kv.Classify(err) == kv.Absent {
+		return Leader{}, ErrNoLeader
+	}
+	if err != nil {
+		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+	}
+	if l, held := LeaderOf(entry, ttl); held {
+		return l, nil
+	}
+	return Leader{}, ErrNoLeader
+}
+
+// status returns what the candidate tells of itself.
+func (e *Election) status() core.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.candidate.Status()
+}

@@ -15,7 +15,7 @@ import (
 )
 
 // How the loop does an operation: waits, requests, and the Backoff. All requests about the key and the bucket are made here, and all their errors
-// are put into the words of package core: see outcomeOfWrite and failureOf.
+// are put into the words of package core: see errors.go.
 
 const (
 	// lateAnswer is how long a leader waits for the answer to a renewal at least, before it looks for the cause.
@@ -133,6 +133,15 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 	return loaded, info
 }
 
+// tellLoaded tells the candidate what the server says about the bucket. A connection that is closed for good ends the run.
+func (r *run) tellLoaded(loaded core.Loaded) {
+	r.noteLoaded(&loaded)
+	r.tell(loaded)
+	if isClosedForGood(loaded.Err) {
+		r.fail(nats.ErrConnectionClosed)
+	}
+}
+
 // write writes the key, and says what the answer proves. A renewal is not sent on a connection that has been made again more often than the operation
 // allows, nor while there is no connection.
 func (r *run) write(ctx context.Context, op *core.Op) (result core.Result) {
@@ -209,42 +218,25 @@ func (r *run) took() time.Duration {
 // suspectConnection has the connection examined, because an answer or a notification has not come in time.
 func (r *run) suspectConnection() { r.guard.Suspect(r.took()) }
 
-// outcomeOfWrite returns what the error of a write proves about that write.
-func outcomeOfWrite(err error) core.Outcome {
-	switch kv.Classify(err) {
-	case kv.Applied:
-		return core.Applied
-	case kv.Refused:
-		return core.Refused
-	case kv.Unknown:
-		return core.Unknown
+// noteResult takes note of what came of an operation. A write that is refused has not failed, unless it is a renewal: the server has answered it.
+func (r *run) noteResult(op *core.Op, result *core.Result) {
+	if result.Reconnected || result.Failure == core.Canceled { // it was not sent, or nobody needs its answer any more
+		return
 	}
-	return core.Failed
+	switch err := result.Err; op.Kind {
+	case core.Read:
+		r.noteRequest(readRequest, err)
+	case core.Write:
+		if result.Outcome == core.Refused && !op.Renewal {
+			err = nil
+		}
+		r.noteRequest(writeRequest, err)
+	}
 }
 
-// failureOf returns what an error means to the candidate.
-func failureOf(err error) core.Failure {
-	switch {
-	case err == nil:
-		return core.NoFailure
-	case kv.IsGone(err):
-		return core.Gone
-	case kv.IsUnfit(err):
-		return core.Unfit
-	case isClosedForGood(err):
-		return core.Ended
-	case errors.Is(err, context.Canceled):
-		return core.Canceled
+// noteLoaded takes note of what came of a request for the bucket's info.
+func (r *run) noteLoaded(loaded *core.Loaded) {
+	if loaded.Failure != core.Canceled {
+		r.noteRequest(infoRequest, loaded.Err)
 	}
-	switch kv.Failure(err) {
-	case kv.FailedTimeout:
-		return core.Timeout
-	case kv.FailedNoStream:
-		return core.NoStream
-	case kv.FailedTooLarge:
-		return core.TooLarge
-	case kv.FailedDisconnected:
-		return core.Disconnected
-	}
-	return core.Otherwise
 }

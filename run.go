@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/natsconn"
@@ -216,15 +214,6 @@ func (r *run) stop() {
 	r.cancel()
 }
 
-// tellLoaded tells the candidate what the server says about the bucket. A connection that is closed for good ends the run.
-func (r *run) tellLoaded(loaded core.Loaded) {
-	r.noteLoaded(&loaded)
-	r.tell(loaded)
-	if isClosedForGood(loaded.Err) {
-		r.fail(nats.ErrConnectionClosed)
-	}
-}
-
 // releaseTimeout returns how long callbacks and work may take to return; 0 until the bucket was reached, because no term has begun before.
 func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
 
@@ -262,6 +251,3 @@ func (r *run) fail(err error) {
 	r.mu.Unlock()
 	r.stop()
 }
-
-// isClosedForGood reports whether an error says that the connection is closed for good.
-func isClosedForGood(err error) bool { return errors.Is(err, nats.ErrConnectionClosed) }

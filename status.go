@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/timeutil"
 )
@@ -83,21 +82,6 @@ func (e *Election) Status() Status {
 		s.Leader, s.Term = &l, l.Term
 	}
 	return s
-}
-
-// describe returns the text of an error of a request; "" for none.
-func describe(err error) string {
-	if err == nil {
-		return ""
-	}
-	return kv.Describe(err).Error()
-}
-
-// status returns what the candidate tells of itself.
-func (e *Election) status() core.Status {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.candidate.Status()
 }
 
 // moment is how an election stands at one instant. A Status, and all gauges of a scrape, are of one moment, so that nothing in them

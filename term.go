@@ -70,6 +70,20 @@ func (t Term) Deadline() time.Time {
 	return t.active.Lease().Ends(time.Now(), lease.SinceBoot)
 }
 
+// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
+type TermEndedError struct {
+	Term   Term
+	Reason Reason
+}
+
+// Error names the term and the reason.
+func (e *TermEndedError) Error() string {
+	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
+}
+
+// Is reports whether target is [ErrNotLeader].
+func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }
+
 // activeTerm is a term in this package: core.Term has what is decided about it, shell.Term adds what others see of it, and activeTerm the context of its
 // work and a timer. Term is what users get.
 type activeTerm struct {
