@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -19,7 +17,6 @@ import (
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
-	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -56,30 +53,6 @@ type Election struct {
 	failure   string          // why it cannot run again on this connection; "" if it can
 }
 
-// config is what an election is made of. It never changes.
-type config struct {
-	name, key, instance, host string
-	pid                       int
-	bucket                    *kv.Bucket
-	wake                      chan struct{} // receives when something happened that may change what the loop does next
-	opts                      *settings.Options
-	log                       *slog.Logger
-}
-
-// world is what package core needs of the world in a program: its clocks, its random numbers and its secrets.
-var world = core.World{
-	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: lease.Slewed, Started: lease.Read(), Seed: rand.Uint64(),
-}
-
-// rules returns the rules of the candidate under its present instance.
-func (e *Election) rules() *core.Rules {
-	o := e.opts
-	return &core.Rules{
-		BucketName: e.bucket.Bucket(), Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.Priority, Order: o.Order,
-		Plain: o.PlainValue, Preempts: o.Preempt, HasBackoff: o.Backoff != nil, Connected: e.bucket.Conn() != nil, Direct: e.bucket.Direct(), ReadSubject: e.bucket.ToRead(e.key).Subject, Target: o.Target, World: &world,
-	}
-}
-
 // NewElection returns a candidate called name in the election that key names in bucket. The name should be unique in the fleet: it is
 // what people see. The bucket needs a TTL between 1 s and 1 h, 2 s or more by preference, and a history of 1; [Election.Start] checks
 // that and what depends on it. A [Bucket] brings its connection along; for any other handle see [WithJetStream]. Everything else is
@@ -97,7 +70,7 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	}}
 	e.candidate = core.New(&core.Rules{World: &world}) // a run sets the other rules
 	e.candidate.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
-	e.metrics = newMetrics(e)
+	e.metrics = newMetrics(&e.config, e.moment)
 	if o.LastRequestFailed != nil {
 		*o.LastRequestFailed = e.lastRequestFailed
 	}
@@ -342,4 +315,24 @@ func (e *Election) status() core.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.candidate.Status()
+}
+
+// view returns what others see of the election now.
+func (e *Election) view() view {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := view{
+		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure, requests: e.requests,
+	}
+	if v.term != nil {
+		v.lease, v.led = v.term.Lease(), v.term.Core.LedSince
+		v.ended, v.why = v.term.Core.Lease.State == core.Follower, Reason(v.term.Core.Reason)
+	}
+	return v
+}
+
+// moment returns how the election stands at now.
+func (e *Election) moment(now time.Time) moment {
+	v := e.view()
+	return v.at(now)
 }

@@ -124,7 +124,7 @@ func (r *run) beginRun(started time.Time) {
 	defer r.mu.Unlock()
 	r.running, r.failure = true, ""
 	r.progress = progress{"starting", time.Now().Add(busyTime)}
-	r.shell.Start(time.Now(), r.rules(), started)
+	r.shell.Start(time.Now(), r.rules(r.instanceID()), started)
 }
 
 // result returns what the work returned that returned while it led.
@@ -147,7 +147,7 @@ func (r *run) rename() {
 	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
 		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
 	r.renamed.Store(&renamed)
-	r.beside(func(_ *run, now time.Time) []core.Event { return r.shell.Rename(now, r.rules()) })
+	r.beside(func(_ *run, now time.Time) []core.Event { return r.shell.Rename(now, r.rules(r.instanceID())) })
 }
 
 // campaignAs campaigns and leads as one instance, until the run is to end or another process is found to use that instance too; then cloned is true.

@@ -167,7 +167,7 @@ func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	e, held := leadingFor(t, 0, 0, 0)
 	WithRegisterer(registry)(e.opts)
-	e.metrics = newMetrics(e)
+	e.metrics = newMetrics(&e.config, e.moment)
 	g.Expect(e.metrics.register()).To(Succeed())
 	says := func(leader string) {
 		g.Expect(e.IsLeader()).To(Equal(leader == "1"))
