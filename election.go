@@ -19,6 +19,7 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Election is one candidate in one election. Make it with [NewElection], and have it campaign with [Election.Start] or [Election.Run].
@@ -171,7 +172,7 @@ func (e *Election) Shutdown(ctx context.Context) error {
 	}
 	returned := r.returned.Wait()
 	e.mu.Unlock()
-	return waitFor(ctx, returned)
+	return wakeup.Wait(ctx, returned)
 }
 
 // Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start
@@ -206,29 +207,6 @@ func (e *Election) pause(on bool) (changed bool) {
 	before := e.status().Holds & core.Paused
 	e.tell(core.Hold{Why: core.Paused, On: on})
 	return e.status().Holds&core.Paused != before
-}
-
-// waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.
-func waitFor(ctx context.Context, c <-chan struct{}) error {
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-	}
-	if isClosed(c) { // both have happened
-		return nil
-	}
-	return ctx.Err()
-}
-
-// isClosed reports whether a channel is closed, or nil.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return c == nil
-	}
 }
 
 // IsLeader reports whether this candidate leads, now: leadership counts and the lease has not run out by the clock. It takes no lock,

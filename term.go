@@ -210,7 +210,7 @@ func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
 	t.run.mu.Lock()
 	over := t.over.Wait()
 	t.run.mu.Unlock()
-	switch err := waitFor(limit, over); {
+	switch err := wakeup.Wait(limit, over); {
 	case err == nil:
 		return false, t.outcome
 	case ctx.Err() == nil:

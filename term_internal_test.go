@@ -135,7 +135,12 @@ func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
 	done, changed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(changed)
-		for !isClosed(done) {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
 			for _, held := range []*activeTerm{leader, elect, nil} {
 				e.term.Store(held)
 			}
