@@ -14,16 +14,6 @@ import (
 
 // Callbacks and work: the goroutines that run them, and what becomes of panics. Package shell decides which is due.
 
-// newShell returns the shell of a run.
-func newShell(r *run) *shell.Shell {
-	s := shell.New(r.candidate, driver{r})
-	o := &r.opts.Callbacks
-	s.HasWork = r.work != nil
-	s.Calls.Has[shell.Won], s.Calls.Has[shell.Lost] = len(o.OnWon) > 0, len(o.OnLost) > 0
-	s.Calls.Has[shell.Campaign], s.Calls.Has[shell.Leader], s.Calls.Has[shell.Next] = len(o.OnCampaign) > 0, len(o.OnLeader) > 0, len(o.OnNext) > 0
-	return s
-}
-
 // functions returns the callbacks of a call.
 func (r *run) functions(call shell.Call) (functions []func()) {
 	o := &r.opts.Callbacks

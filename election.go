@@ -46,7 +46,6 @@ type Election struct {
 	stopped   bool            // Stop was called
 	current   *run            // nil while neither Start nor Run is being called
 	running   bool            // current has registered its metrics, and has not ended
-	latest    *activeTerm     // the last term
 	leader    *Leader         // the last leader that was read
 	requests  requests        // those that failed
 	progress  progress        // what the loop does
@@ -240,28 +239,6 @@ func (e *Election) State() State {
 	return UnknownState
 }
 
-// instanceID returns the present instance, which distinguishes this candidate from all others.
-func (e *Election) instanceID() string {
-	if renamed := e.renamed.Load(); renamed != nil {
-		return *renamed
-	}
-	return e.instance
-}
-
-// noteRequest takes note of what came of a request.
-func (e *Election) noteRequest(kind requestKind, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.requests.note(time.Now(), kind, err)
-}
-
-// lastRequestFailed reports whether the last request failed, of whatever kind.
-func (e *Election) lastRequestFailed() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.requests.lastFailed
-}
-
 // Leader asks the bucket who holds the key now. It returns [ErrNoLeader] if nobody does. In a replicated bucket the answer may be a
 // little out of date; never base what only a leader may do on it.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
@@ -286,6 +263,14 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		return l, nil
 	}
 	return Leader{}, ErrNoLeader
+}
+
+// instanceID returns the present instance, which distinguishes this candidate from all others.
+func (e *Election) instanceID() string {
+	if renamed := e.renamed.Load(); renamed != nil {
+		return *renamed
+	}
+	return e.instance
 }
 
 // status returns what the candidate tells of itself.
@@ -313,4 +298,18 @@ func (e *Election) view() view {
 func (e *Election) moment(now time.Time) moment {
 	v := e.view()
 	return v.at(now)
+}
+
+// noteRequest takes note of what came of a request.
+func (e *Election) noteRequest(kind requestKind, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.requests.note(time.Now(), kind, err)
+}
+
+// lastRequestFailed reports whether the last request failed, of whatever kind.
+func (e *Election) lastRequestFailed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.requests.lastFailed
 }

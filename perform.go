@@ -83,12 +83,6 @@ func (r *run) await(op *core.Op) {
 // quietWaitLogged is how long callbacks and work may take to return before the log says that they are waited for.
 const quietWaitLogged = time.Second
 
-// quietWait is a wait for callbacks and work to return, which renewals interrupt.
-type quietWait struct {
-	due  time.Time        // the end of the wait
-	slow <-chan time.Time // delivers once when the wait is worth a line of the log
-}
-
 // askBackoff asks the Backoff for the time to the next campaign, after so many were lost in a row.
 func (r *run) askBackoff(lost int) (result core.Result) {
 	defer func() {
@@ -207,16 +201,6 @@ func (r *run) sendRenewal(ctx context.Context, op *core.Op) (uint64, error) {
 	}
 	return revision, err
 }
-
-// took returns how long the server took for its last answer about the bucket.
-func (r *run) took() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.candidate.Took()
-}
-
-// suspectConnection has the connection examined, because an answer or a notification has not come in time.
-func (r *run) suspectConnection() { r.guard.Suspect(r.took()) }
 
 // noteResult takes note of what came of an operation. A write that is refused has not failed, unless it is a renewal: the server has answered it.
 func (r *run) noteResult(op *core.Op, result *core.Result) {

@@ -46,7 +46,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			r.log.Info("No candidate is ready to take over, leading on", "term", t.public.Number)
 			continue
 		}
-		if t.handover(successor, core.Relinquished) == nil {
+		if r.handover(t, successor, core.Relinquished) == nil {
 			return
 		}
 	}

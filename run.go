@@ -26,7 +26,7 @@ const yieldTime = 3 * time.Millisecond
 // The goroutines of a run:
 //
 //	the caller of Start or Run   the loop: one wait or request after the other, and the reports before each
-//	timers                       wake the loop; end leadership at the deadline (activeTerm.expire); examine the connection if a renewal is late
+//	timers                       wake the loop; end leadership at the deadline (termDriver.expire); examine the connection if a renewal is late
 //	callCallbacks                calls callbacks, while some are due
 //	doWork                       the work of a term
 //	runHealthChecks              and one for each check
@@ -59,11 +59,18 @@ type run struct {
 
 	// The election's mutex guards what follows.
 	shell     *shell.Shell
+	latest    *activeTerm // the term that was won last; nil before the first
 	timer     *time.Timer // wakes the loop; nil before
 	listener  *notify.Listener
 	callbacks []func()      // those of the present call that are left to call
 	returned  wakeup.Latch  // closed when the run has returned
 	changed   wakeup.Signal // broadcast at each notification
+}
+
+// quietWait is a wait for callbacks and work to return, which renewals interrupt.
+type quietWait struct {
+	due  time.Time        // the end of the wait
+	slow <-chan time.Time // delivers once when the wait is worth a line of the log
 }
 
 // do runs from the beginning to the return. What is begun here is ended in the opposite order, by the deferred calls: the callbacks return before
@@ -182,6 +189,96 @@ func (r *run) yieldToSuccessor() {
 	time.Sleep(time.Until(until))
 }
 
+// releaseTimeout returns how long callbacks and work may take to return; 0 until the bucket was reached, because no term has begun before.
+func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
+
+// waitForBucket loads the bucket's info, and waits while the server cannot be reached.
+func (r *run) waitForBucket() (source notify.Source, err error) {
+	err = r.bucket.WaitFor(r.ctx, r.log, func() error {
+		r.expect("loading the bucket's info", time.Now().Add(busyTime))
+		loaded, info := r.load(r.ctx)
+		if loaded.Err == nil {
+			source = notify.Source{Subject: info.Republish, Created: info.Created}
+			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", loaded.Bucket.TTL, "interval", loaded.Bucket.Interval, "stand-down", loaded.Bucket.StandDown)
+		}
+		r.tellLoaded(loaded)
+		return loaded.Err
+	})
+	return source, err
+}
+
+// beside has something decided beside the loop, and reports what there is to report. r is the present run; nil if there is none.
+func (e *Election) beside(decide func(r *run, now time.Time) []core.Event) {
+	e.mu.Lock()
+	r := e.current
+	events := decide(r, time.Now())
+	if op, waits := e.candidate.Waits(); waits && r != nil && r.timer != nil { // it may wait for something else now
+		e.progress = progress{e.candidate.Step().String(), op.Due}
+	}
+	e.mu.Unlock()
+	if r != nil {
+		r.report(events)
+	}
+}
+
+// tell passes a notice to the candidate.
+func (e *Election) tell(n core.Notice) {
+	e.beside(func(r *run, now time.Time) []core.Event {
+		if r == nil { // there is nothing to publish, to wake or to report
+			e.candidate.Notice(now, n)
+			return nil
+		}
+		return r.shell.Notice(now, n)
+	})
+}
+
+// end ends the leadership of a term of this run, and reports whether it was this call that did.
+func (r *run) end(t *activeTerm, why core.Reason) (first bool) {
+	r.beside(func(_ *run, now time.Time) (events []core.Event) {
+		first, events = r.shell.End(now, &t.Term, why)
+		return events
+	})
+	return first
+}
+
+// stop has the run end. The candidate learns of it before the context ends, so that it does not campaign again for the key that it releases.
+func (r *run) stop() {
+	r.beside(func(present *run, now time.Time) []core.Event {
+		if present != r { // the run has ended meanwhile
+			return nil
+		}
+		return r.shell.Stop(now)
+	})
+	r.cancel()
+}
+
+// fail ends the run, and its term at once, because no waiting helps.
+func (r *run) fail(err error) {
+	err = fmt.Errorf("election %q of %q cannot go on, make a new one on a new connection: %w", r.key, r.name, err)
+	if !r.failed.CompareAndSwap(nil, &err) {
+		return
+	}
+	log := r.log.Error
+	if r.ctx.Err() != nil { // the run stops anyway, as after the release of a lock
+		log = r.log.Debug
+	}
+	log("Connection closed, stopping", "error", err)
+	if t := r.term.Load(); t != nil {
+		r.end(t, core.Closed)
+	}
+	r.mu.Lock()
+	r.failure = err.Error()
+	r.mu.Unlock()
+	r.stop()
+}
+
+// expect is called when the run begins to do something that should be done by due.
+func (r *run) expect(doing string, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress = progress{doing, due}
+}
+
 // coreRules returns the candidate's present rules.
 func (r *run) coreRules() *core.Rules {
 	r.mu.Lock()
@@ -203,51 +300,12 @@ func (r *run) nextChange() <-chan struct{} {
 	return r.changed.Wait()
 }
 
-// stop has the run end. The candidate learns of it before the context ends, so that it does not campaign again for the key that it releases.
-func (r *run) stop() {
-	r.beside(func(present *run, now time.Time) []core.Event {
-		if present != r { // the run has ended meanwhile
-			return nil
-		}
-		return r.shell.Stop(now)
-	})
-	r.cancel()
-}
-
-// releaseTimeout returns how long callbacks and work may take to return; 0 until the bucket was reached, because no term has begun before.
-func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
-
-// waitForBucket loads the bucket's info, and waits while the server cannot be reached.
-func (r *run) waitForBucket() (source notify.Source, err error) {
-	err = r.bucket.WaitFor(r.ctx, r.log, func() error {
-		r.expect("loading the bucket's info", time.Now().Add(busyTime))
-		loaded, info := r.load(r.ctx)
-		if loaded.Err == nil {
-			source = notify.Source{Subject: info.Republish, Created: info.Created}
-			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", loaded.Bucket.TTL, "interval", loaded.Bucket.Interval, "stand-down", loaded.Bucket.StandDown)
-		}
-		r.tellLoaded(loaded)
-		return loaded.Err
-	})
-	return source, err
-}
-
-// fail ends the run, and its term at once, because no waiting helps.
-func (r *run) fail(err error) {
-	err = fmt.Errorf("election %q of %q cannot go on, make a new one on a new connection: %w", r.key, r.name, err)
-	if !r.failed.CompareAndSwap(nil, &err) {
-		return
-	}
-	log := r.log.Error
-	if r.ctx.Err() != nil { // the run stops anyway, as after the release of a lock
-		log = r.log.Debug
-	}
-	log("Connection closed, stopping", "error", err)
-	if t := r.term.Load(); t != nil {
-		t.end(core.Closed)
-	}
+// took returns how long the server took for its last answer about the bucket.
+func (r *run) took() time.Duration {
 	r.mu.Lock()
-	r.failure = err.Error()
-	r.mu.Unlock()
-	r.stop()
+	defer r.mu.Unlock()
+	return r.candidate.Took()
 }
+
+// suspectConnection has the connection examined, because an answer or a notification has not come in time.
+func (r *run) suspectConnection() { r.guard.Suspect(r.took()) }

@@ -25,13 +25,6 @@ type progress struct {
 	due   time.Time // zero if the loop waits for somebody else, who may take any time
 }
 
-// expect is called when the run begins to do something that should be done by due.
-func (r *run) expect(doing string, due time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.progress = progress{doing, due}
-}
-
 // stuck says why the loop makes no progress any more; "" while it does.
 func (p progress) stuck(now time.Time) string {
 	if late := now.Sub(p.due); !p.due.IsZero() && late > stuckAfter {
