@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/shell"
 )
 
@@ -37,14 +36,6 @@ func (r *run) functions(call shell.Call) (functions []func()) {
 		}
 	}
 	return functions
-}
-
-// holder returns the holder of the key that was seen; the zero Holder is nobody.
-func (r *run) holder(seen *core.Event) *settings.Holder {
-	if seen.Record == nil {
-		return &settings.Holder{}
-	}
-	return &settings.Holder{Record: *seen.Record, Key: r.key, Revision: seen.Revision, Written: seen.Written, TTL: seen.TTL}
 }
 
 // callCallbacks calls callbacks, one at a time, until none is due. Its goroutine exists only while a callback is due.

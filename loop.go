@@ -17,7 +17,7 @@ import (
 func (r *run) loop(began time.Time) (cloned bool) {
 	op, events := r.begin(began)
 	for {
-		r.report(events)
+		r.handle(events)
 		switch op.Kind {
 		case core.Finish:
 			return op.Cloned
@@ -64,6 +64,30 @@ func (r *run) decided(now time.Time, op *core.Op) {
 		due = now.Add(busyTime)
 	}
 	r.progress = progress{r.candidate.Step().String(), due}
+}
+
+// handle reports what was decided, and does what it asks for.
+func (r *run) handle(events []core.Event) {
+	for i := range events {
+		r.report(&events[i])
+		r.take(&events[i])
+	}
+}
+
+// take does what only events of the loop ask for, besides their report: what the shell takes becomes due, the schedule of WithRelinquish starts when
+// leadership begins to count, and a leader of lower priority is asked to hand over.
+func (r *run) take(e *core.Event) {
+	switch e.Kind {
+	case core.Campaigned, core.LeaderSeen, core.LeadershipCounts:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.shell.Take(time.Now(), e)
+		if a := r.term.Load(); e.Kind == core.LeadershipCounts && r.opts.Schedule != nil && a != nil && a.Core == e.Term && a.leads() {
+			r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })
+		}
+	case core.Preempt:
+		r.preempt(e.Instance, e.Name)
+	}
 }
 
 // receiver is the notify.Receiver of a run, under one instance.

@@ -216,8 +216,8 @@ func (e *Election) beside(decide func(r *run, now time.Time) []core.Event) {
 		e.progress = progress{e.candidate.Step().String(), op.Due}
 	}
 	e.mu.Unlock()
-	if r != nil {
-		r.report(events)
+	for i := range events {
+		r.report(&events[i])
 	}
 }
 
