@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
-	"github.com/natscampaign/election/internal/wakeup"
 )
 
 // Election is one candidate in one election. Make it with [NewElection], and have it campaign with [Election.Start] or [Election.Run].
@@ -75,103 +73,6 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 		*o.LastRequestFailed = e.lastRequestFailed
 	}
 	return e, nil
-}
-
-// Start campaigns, and leads whenever it wins, until ctx ends or [Election.Stop] is called. It blocks, and returns nil once callbacks have returned
-// and the key is released if it was held. While the server cannot be reached it waits. It returns [ErrBucketUnsuitable] or [ErrInvalidOption] when
-// the server can be reached and the bucket, or an option in this bucket, is wrong, [ErrAlreadyRunning], and [ErrStopped] after Stop. If the bucket is
-// removed or becomes unfit later, Start logs a warning, says it in [Status].LastError, and waits until the bucket can be used again; if the TTL
-// changes, it adapts. A connection that is closed for good ends leadership at once, and Start with an error that is nats.ErrConnectionClosed: at once
-// where the connection is known, else at the next request. After its context ended Start may be called again.
-func (e *Election) Start(ctx context.Context) error { return e.run(ctx, nil) }
-
-// Run is [Election.Start] with work for the leader. It campaigns for ever and calls work once per term, when leadership counts, with a
-// context that ends when leadership does, for whatever reason: context.Cause is a [*TermEndedError] then. Work should return soon after:
-// meanwhile this candidate does not campaign, and if it stopped or resigned it keeps the key, for at most the release timeout.
-//
-// If work returns while it still leads, the key is released and Run returns work's error. A panic in work is returned as an error too.
-// An error that is [ErrNotLeader], as fence.ErrFenced is, counts as a resignation instead: Run campaigns again, one interval later.
-// Otherwise Run ignores work's error, and returns nil once ctx ended or Stop was called and work has returned, and the errors that
-// Start does.
-func (e *Election) Run(ctx context.Context, work func(ctx context.Context, t Term) error) error {
-	if work == nil {
-		return validate.Errorf("Run was given no work: pass a function, or call Start")
-	}
-	return e.run(ctx, work)
-}
-
-// run is what Start and Run do; work is nil for Start.
-func (e *Election) run(parent context.Context, work func(context.Context, Term) error) error {
-	r, err := e.enter(parent, work)
-	if err != nil {
-		return err
-	}
-	defer e.leave(r)
-	if parent.Err() != nil {
-		return nil
-	}
-	defer context.AfterFunc(parent, r.stop)()
-	err = r.do()
-	if failed := r.failed.Load(); failed != nil && err == nil {
-		return *failed
-	}
-	if parent.Err() != nil && errors.Is(err, parent.Err()) {
-		return nil // the work noticed the end of parent before the loop did
-	}
-	return err
-}
-
-// enter begins a run unless there is one, or Stop was called.
-func (e *Election) enter(parent context.Context, work func(context.Context, Term) error) (*run, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.stopped:
-		return nil, ErrStopped
-	case e.current != nil:
-		return nil, ErrAlreadyRunning
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the end of parent calls run.stop, which tells the candidate first
-	r := &run{Election: e, work: work, ctx: ctx, cancel: cancel}
-	r.shell = newShell(r)
-	e.current = r
-	return r, nil
-}
-
-// leave ends a run, so that another one may begin.
-func (e *Election) leave(r *run) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.cancel()
-	e.current = nil
-	r.returned.Close()
-}
-
-// Stop ends the election for good, and returns at once: leadership ends, callbacks and work return, the key is released if it was held,
-// and then Start or Run returns. It may be called from anywhere, again, and before Start. [Election.Shutdown] also waits.
-func (e *Election) Stop() {
-	e.mu.Lock()
-	e.stopped = true
-	r := e.current
-	e.mu.Unlock()
-	if r != nil {
-		r.stop()
-	}
-}
-
-// Shutdown is [Election.Stop], and waits until Start or Run has returned: a few milliseconds after a release. Callbacks or work that do
-// not return can delay that without limit. If ctx ends before, Shutdown returns its error; the election goes on stopping.
-func (e *Election) Shutdown(ctx context.Context) error {
-	e.Stop()
-	e.mu.Lock()
-	r := e.current
-	if r == nil {
-		e.mu.Unlock()
-		return nil
-	}
-	returned := r.returned.Wait()
-	e.mu.Unlock()
-	return wakeup.Wait(ctx, returned)
 }
 
 // Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start

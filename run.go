@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,13 +11,9 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/natsconn"
 	"github.com/natscampaign/election/internal/notify"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/wakeup"
 )
-
-// yieldTime is how long a run that stops waits after a release before it unsubscribes, so that the server serves the successor first.
-const yieldTime = 3 * time.Millisecond
 
 // run is one call of Start or Run, from its beginning to its return. It owns what lives as long as the call. Package core decides, package shell says what
 // follows, and run does it: it drives both.
@@ -71,140 +66,6 @@ type run struct {
 type quietWait struct {
 	due  time.Time        // the end of the wait
 	slow <-chan time.Time // delivers once when the wait is worth a line of the log
-}
-
-// do runs from the beginning to the return. What is begun here is ended in the opposite order, by the deferred calls: the callbacks return before
-// the state is reported as unknown.
-func (r *run) do() error {
-	if err := r.metrics.register(); err != nil {
-		return err
-	}
-	defer r.metrics.unregister()
-	r.beginRun(time.Now().UTC().Round(0))
-	defer r.endRun()
-	r.stateChanged(CandidateState, ReasonStarted, nil)
-	defer r.stateChanged(UnknownState, ReasonStopped, nil)
-	defer func() {
-		r.expect("waiting for callbacks to return", time.Now().Add(r.releaseTimeout()))
-		for !r.discardCalls() {
-			<-r.wake
-		}
-	}()
-
-	if nc := r.bucket.Conn(); nc != nil {
-		r.guard = natsconn.NewGuard(nc, !r.opts.NoForce, r.log)
-		defer r.guard.Leave()
-	}
-	source, err := r.waitForBucket()
-	if err != nil || r.ctx.Err() != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
-	r.mu.Unlock()
-	defer r.timer.Stop()
-	if r.opts.Health != nil {
-		defer r.startHealthChecks(r.ctx)()
-	}
-	if r.bucket.Conn() != nil {
-		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
-		defer r.member.Leave()
-	}
-	for r.campaignAs(source) {
-		r.rename()
-		again, err := r.waitForBucket() // which may have been made again meanwhile
-		switch {
-		case r.ctx.Err() != nil:
-			return err
-		case err == nil:
-			source = again
-		case !errors.Is(err, ErrBucketUnsuitable): // otherwise the candidate waits until the bucket can be used again
-			return err
-		}
-	}
-	return r.result()
-}
-
-// beginRun begins the run.
-func (r *run) beginRun(started time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running, r.failure = true, ""
-	r.progress = progress{"starting", time.Now().Add(busyTime)}
-	r.shell.Start(time.Now(), r.rules(r.instanceID()), started)
-}
-
-// result returns what the work returned that returned while it led.
-func (r *run) result() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.shell.Result()
-}
-
-func (r *run) endRun() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running, r.progress = false, progress{}
-	r.shell.Return(time.Now())
-}
-
-// rename has this candidate go on under a new instance, because another process uses its present one.
-func (r *run) rename() {
-	before, renamed := r.instanceID(), record.NewID()
-	r.log.Warn("Another process writes as this very candidate, going on as another instance", "instance", before, "renamed", renamed,
-		"fix", "do not clone or resume twice a machine or process that runs a candidate; or start the candidates afterwards")
-	r.renamed.Store(&renamed)
-	r.beside(func(_ *run, now time.Time) []core.Event { return r.shell.Rename(now, r.rules(r.instanceID())) })
-}
-
-// campaignAs campaigns and leads as one instance, until the run is to end or another process is found to use that instance too; then cloned is true.
-func (r *run) campaignAs(source notify.Source) (cloned bool) {
-	listener := notify.Listen(r.bucket, source, r.key, r.name, r.instanceID(), receiver{r, r.coreRules()}, r.opts.Log())
-	defer listener.Close()
-	r.mu.Lock()
-	r.listener = listener
-	r.mu.Unlock()
-	defer r.endBackground()
-	began := time.Now()
-	r.expect("waiting for a source of notifications", began.Add(busyTime))
-	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
-	defer r.yieldToSuccessor()
-	listener.WaitReady(r.ctx, r.took())
-	return r.loop(began)
-}
-
-// endBackground waits until nothing runs beside the loop.
-func (r *run) endBackground() {
-	if r.backgroundCtx != nil {
-		r.cancelBackground()
-	}
-	r.background.Wait()
-}
-
-// yieldToSuccessor waits for a moment if a release has just named a successor: see yieldTime.
-func (r *run) yieldToSuccessor() {
-	r.mu.Lock()
-	until := r.candidate.ReleasedAt().Add(yieldTime)
-	r.mu.Unlock()
-	time.Sleep(time.Until(until))
-}
-
-// releaseTimeout returns how long callbacks and work may take to return; 0 until the bucket was reached, because no term has begun before.
-func (r *run) releaseTimeout() time.Duration { return r.status().Bucket.ReleaseTimeout }
-
-// waitForBucket loads the bucket's info, and waits while the server cannot be reached.
-func (r *run) waitForBucket() (source notify.Source, err error) {
-	err = r.bucket.WaitFor(r.ctx, r.log, func() error {
-		r.expect("loading the bucket's info", time.Now().Add(busyTime))
-		loaded, info := r.load(r.ctx)
-		if loaded.Err == nil {
-			source = notify.Source{Subject: info.Republish, Created: info.Created}
-			r.log.Debug("Bucket loaded", "bucket", r.bucket.Bucket(), "ttl", loaded.Bucket.TTL, "interval", loaded.Bucket.Interval, "stand-down", loaded.Bucket.StandDown)
-		}
-		r.tellLoaded(loaded)
-		return loaded.Err
-	})
-	return source, err
 }
 
 // beside has something decided beside the loop, and reports what there is to report. r is the present run; nil if there is none.
