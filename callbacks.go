@@ -8,22 +8,10 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/lease"
-	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/shell"
 )
 
 // Callbacks and work: the goroutines that run them, and what becomes of panics. Package shell decides which is due.
-
-// newShell returns the shell of a run.
-func newShell(r *run) *shell.Shell {
-	s := shell.New(r.candidate, lease.SinceBoot, driver{r})
-	o := &r.opts.Callbacks
-	s.HasWork = r.work != nil
-	s.Calls.Has[shell.Won], s.Calls.Has[shell.Lost] = len(o.OnWon) > 0, len(o.OnLost) > 0
-	s.Calls.Has[shell.Campaign], s.Calls.Has[shell.Leader], s.Calls.Has[shell.Next] = len(o.OnCampaign) > 0, len(o.OnLeader) > 0, len(o.OnNext) > 0
-	return s
-}
 
 // functions returns the callbacks of a call.
 func (r *run) functions(call shell.Call) (functions []func()) {
@@ -48,14 +36,6 @@ func (r *run) functions(call shell.Call) (functions []func()) {
 		}
 	}
 	return functions
-}
-
-// holder returns the holder of the key that was seen; the zero Holder is nobody.
-func (r *run) holder(seen *core.Event) *settings.Holder {
-	if seen.Record == nil {
-		return &settings.Holder{}
-	}
-	return &settings.Holder{Record: *seen.Record, Key: r.key, Revision: seen.Revision, Written: seen.Written, TTL: seen.TTL}
 }
 
 // callCallbacks calls callbacks, one at a time, until none is due. Its goroutine exists only while a callback is due.

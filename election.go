@@ -2,10 +2,8 @@ package election
 
 import (
 	"context"
-	"errors"
-	"log/slog"
+	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -13,13 +11,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
-	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -47,36 +44,11 @@ type Election struct {
 	stopped   bool            // Stop was called
 	current   *run            // nil while neither Start nor Run is being called
 	running   bool            // current has registered its metrics, and has not ended
-	latest    *activeTerm     // the last term
 	leader    *Leader         // the last leader that was read
 	requests  requests        // those that failed
 	progress  progress        // what the loop does
 	unhealthy string          // why the last health checks failed; "" if they did not
 	failure   string          // why it cannot run again on this connection; "" if it can
-}
-
-// config is what an election is made of. It never changes.
-type config struct {
-	name, key, instance, host string
-	pid                       int
-	bucket                    *kv.Bucket
-	wake                      chan struct{} // receives when something happened that may change what the loop does next
-	opts                      *settings.Options
-	log                       *slog.Logger
-}
-
-// world is what package core needs of the world in a program: its clocks, its random numbers and its secrets.
-var world = core.World{
-	Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: lease.Slewed, Started: lease.Read(), Seed: rand.Uint64(),
-}
-
-// rules returns the rules of the candidate under its present instance.
-func (e *Election) rules() *core.Rules {
-	o := e.opts
-	return &core.Rules{
-		BucketName: e.bucket.Bucket(), Name: e.name, Instance: e.instanceID(), Host: e.host, PID: e.pid, Priority: o.Priority, Order: o.Order,
-		Plain: o.PlainValue, Preempts: o.Preempt, HasBackoff: o.Backoff != nil, Connected: e.bucket.Conn() != nil, Direct: e.bucket.Direct(), ReadSubject: e.bucket.ToRead(e.key).Subject, Target: o.Target, World: &world,
-	}
 }
 
 // NewElection returns a candidate called name in the election that key names in bucket. The name should be unique in the fleet: it is
@@ -96,108 +68,11 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 	}}
 	e.candidate = core.New(&core.Rules{World: &world}) // a run sets the other rules
 	e.candidate.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
-	e.metrics = newMetrics(e)
+	e.metrics = newMetrics(&e.config, e.moment)
 	if o.LastRequestFailed != nil {
 		*o.LastRequestFailed = e.lastRequestFailed
 	}
 	return e, nil
-}
-
-// Start campaigns, and leads whenever it wins, until ctx ends or [Election.Stop] is called. It blocks, and returns nil once callbacks have returned
-// and the key is released if it was held. While the server cannot be reached it waits. It returns [ErrBucketUnsuitable] or [ErrInvalidOption] when
-// the server can be reached and the bucket, or an option in this bucket, is wrong, [ErrAlreadyRunning], and [ErrStopped] after Stop. If the bucket is
-// removed or becomes unfit later, Start logs a warning, says it in [Status].LastError, and waits until the bucket can be used again; if the TTL
-// changes, it adapts. A connection that is closed for good ends leadership at once, and Start with an error that is nats.ErrConnectionClosed: at once
-// where the connection is known, else at the next request. After its context ended Start may be called again.
-func (e *Election) Start(ctx context.Context) error { return e.run(ctx, nil) }
-
-// Run is [Election.Start] with work for the leader. It campaigns for ever and calls work once per term, when leadership counts, with a
-// context that ends when leadership does, for whatever reason: context.Cause is a [*TermEndedError] then. Work should return soon after:
-// meanwhile this candidate does not campaign, and if it stopped or resigned it keeps the key, for at most the release timeout.
-//
-// If work returns while it still leads, the key is released and Run returns work's error. A panic in work is returned as an error too.
-// An error that is [ErrNotLeader], as fence.ErrFenced is, counts as a resignation instead: Run campaigns again, one interval later.
-// Otherwise Run ignores work's error, and returns nil once ctx ended or Stop was called and work has returned, and the errors that
-// Start does.
-func (e *Election) Run(ctx context.Context, work func(ctx context.Context, t Term) error) error {
-	if work == nil {
-		return validate.Errorf("Run was given no work: pass a function, or call Start")
-	}
-	return e.run(ctx, work)
-}
-
-// run is what Start and Run do; work is nil for Start.
-func (e *Election) run(parent context.Context, work func(context.Context, Term) error) error {
-	r, err := e.enter(parent, work)
-	if err != nil {
-		return err
-	}
-	defer e.leave(r)
-	if parent.Err() != nil {
-		return nil
-	}
-	defer context.AfterFunc(parent, r.stop)()
-	err = r.do()
-	if failed := r.failed.Load(); failed != nil && err == nil {
-		return *failed
-	}
-	if parent.Err() != nil && errors.Is(err, parent.Err()) {
-		return nil // the work noticed the end of parent before the loop did
-	}
-	return err
-}
-
-// enter begins a run unless there is one, or Stop was called.
-func (e *Election) enter(parent context.Context, work func(context.Context, Term) error) (*run, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.stopped:
-		return nil, ErrStopped
-	case e.current != nil:
-		return nil, ErrAlreadyRunning
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the end of parent calls run.stop, which tells the candidate first
-	r := &run{Election: e, work: work, ctx: ctx, cancel: cancel}
-	r.shell = newShell(r)
-	e.current = r
-	return r, nil
-}
-
-// leave ends a run, so that another one may begin.
-func (e *Election) leave(r *run) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.cancel()
-	e.current = nil
-	r.returned.Close()
-}
-
-// Stop ends the election for good, and returns at once: leadership ends, callbacks and work return, the key is released if it was held,
-// and then Start or Run returns. It may be called from anywhere, again, and before Start. [Election.Shutdown] also waits.
-func (e *Election) Stop() {
-	e.mu.Lock()
-	e.stopped = true
-	r := e.current
-	e.mu.Unlock()
-	if r != nil {
-		r.stop()
-	}
-}
-
-// Shutdown is [Election.Stop], and waits until Start or Run has returned: a few milliseconds after a release. Callbacks or work that do
-// not return can delay that without limit. If ctx ends before, Shutdown returns its error; the election goes on stopping.
-func (e *Election) Shutdown(ctx context.Context) error {
-	e.Stop()
-	e.mu.Lock()
-	r := e.current
-	if r == nil {
-		e.mu.Unlock()
-		return nil
-	}
-	returned := r.returned.Wait()
-	e.mu.Unlock()
-	return waitFor(ctx, returned)
 }
 
 // Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start
@@ -234,29 +109,6 @@ func (e *Election) pause(on bool) (changed bool) {
 	return e.status().Holds&core.Paused != before
 }
 
-// waitFor waits until a channel is closed. It returns ctx's error if ctx ends before.
-func waitFor(ctx context.Context, c <-chan struct{}) error {
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-	}
-	if isClosed(c) { // both have happened
-		return nil
-	}
-	return ctx.Err()
-}
-
-// isClosed reports whether a channel is closed, or nil.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return c == nil
-	}
-}
-
 // IsLeader reports whether this candidate leads, now: leadership counts and the lease has not run out by the clock. It takes no lock,
 // allocates nothing and never waits, and a stuck loop, a paused process, a suspended machine or a reply that never comes cannot keep it
 // true. Between the answer and what is done about it time passes: see [Term.Token].
@@ -288,6 +140,32 @@ func (e *Election) State() State {
 	return UnknownState
 }
 
+// Leader asks the bucket who holds the key now. It returns [ErrNoLeader] if nobody does. In a replicated bucket the answer may be a
+// little out of date; never base what only a leader may do on it.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
+	defer cancel()
+	var ttl time.Duration
+	if known := e.status().Bucket.TTL; known > 0 {
+		ttl = known
+	} else if info, err := e.bucket.Load(ctx); err == nil {
+		ttl = info.TTL
+	} else {
+		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+	}
+	entry, err := e.bucket.Get(ctx, e.key)
+	if kv.Classify(err) == kv.Absent {
+		return Leader{}, ErrNoLeader
+	}
+	if err != nil {
+		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
+	}
+	if l, held := LeaderOf(entry, ttl); held {
+		return l, nil
+	}
+	return Leader{}, ErrNoLeader
+}
+
 // instanceID returns the present instance, which distinguishes this candidate from all others.
 func (e *Election) instanceID() string {
 	if renamed := e.renamed.Load(); renamed != nil {
@@ -296,21 +174,43 @@ func (e *Election) instanceID() string {
 	return e.instance
 }
 
-// Errors to be tested for with errors.Is.
-var (
-	// ErrInvalidOption is returned by NewElection for a name, key, bucket or option that cannot be used, and by Start and Run for an
-	// option that does not fit the bucket's TTL. The error names every problem.
-	ErrInvalidOption = validate.ErrInvalidOption
-	// ErrBucketUnsuitable is returned by Start and Run when the bucket can be reached and is not fit for elections.
-	ErrBucketUnsuitable = kv.ErrUnsuitable
-	// ErrAlreadyRunning is returned by Start and Run while another call of either is running.
-	ErrAlreadyRunning = errors.New("election is already running")
-	// ErrStopped is returned by Start and Run after Stop.
-	ErrStopped = errors.New("election was stopped")
-	// ErrNotLeader is returned by what only a leader can do. Every [TermEndedError] is one.
-	ErrNotLeader = control.ErrNotLeader
-	// ErrNoLeader is returned when a leader was asked for and there is none.
-	ErrNoLeader = errors.New("no leader")
-	// ErrNoCandidate is returned by Transfer when the target is not there, or not ready to take over.
-	ErrNoCandidate = control.ErrNoCandidate
-)
+// status returns what the candidate tells of itself.
+func (e *Election) status() core.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.candidate.Status()
+}
+
+// view returns what others see of the election now.
+func (e *Election) view() view {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := view{
+		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure, requests: e.requests,
+	}
+	if v.term != nil {
+		v.lease, v.led = v.term.Lease(), v.term.Core.LedSince
+		v.ended, v.why = v.term.Core.Lease.State == core.Follower, Reason(v.term.Core.Reason)
+	}
+	return v
+}
+
+// moment returns how the election stands at now.
+func (e *Election) moment(now time.Time) moment {
+	v := e.view()
+	return v.at(now)
+}
+
+// noteRequest takes note of what came of a request.
+func (e *Election) noteRequest(kind requestKind, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.requests.note(time.Now(), kind, err)
+}
+
+// lastRequestFailed reports whether the last request failed, of whatever kind.
+func (e *Election) lastRequestFailed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.requests.lastFailed
+}

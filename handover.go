@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/validate"
+	"github.com/natscampaign/election/internal/wakeup"
 )
 
 const (
@@ -25,12 +26,12 @@ const (
 // resignation goes on. The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil
 // as soon as leadership has ended; inside a callback call it in another goroutine.
 func (e *Election) Resign(ctx context.Context) error {
-	t := e.term.Load()
+	r, t := e.held()
 	if t == nil {
 		return ErrNotLeader
 	}
-	t.end(core.Resigned)
-	_, err := t.waitOver(ctx)
+	r.end(t, core.Resigned)
+	_, err := r.waitOver(ctx, t)
 	return err
 }
 
@@ -54,11 +55,10 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	if e.opts.PlainValue {
 		return validate.Errorf("Transfer: a bare name under the key cannot say who is to take over: leave WithPlainValue out, or call Resign")
 	}
-	t := e.term.Load()
+	r, t := e.held()
 	if t == nil || !t.leads() {
 		return ErrNotLeader
 	}
-	r := t.run
 	if to == e.instanceID() {
 		return nil
 	}
@@ -69,21 +69,50 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	case err != nil:
 		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
 	}
-	if err := t.handover(target, core.Transferred); err != nil {
+	if err := r.handover(t, target, core.Transferred); err != nil {
 		return err
 	}
-	if inside, err := t.waitOver(ctx); inside || err != nil {
+	if inside, err := r.waitOver(ctx, t); inside || err != nil {
 		return err
 	}
 	return r.waitSuccessor(ctx, *target, to)
 }
 
+// held returns the term for which the key is held, and its run; nil if the key is not held.
+func (e *Election) held() (*run, *activeTerm) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.current, e.term.Load()
+}
+
+// waitOver waits until the key is released or given up. The release waits for the work: so if ctx is the context of the work of this very term,
+// waitOver returns as soon as that ends, and inside is true. It does not wait for ever either, because the caller may be a callback or the work.
+func (r *run) waitOver(ctx context.Context, t *activeTerm) (inside bool, err error) {
+	durations := t.Lease().Timing
+	limit, cancel := context.WithTimeout(ctx, durations.ReleaseTimeout+durations.TTL)
+	defer cancel()
+	r.mu.Lock()
+	over := t.over.Wait()
+	r.mu.Unlock()
+	switch err := wakeup.Wait(limit, over); {
+	case err == nil:
+		return false, t.outcome
+	case ctx.Err() == nil:
+		return false, errors.New("the key was not released in time: a callback, the work or a log handler has not returned")
+	}
+	ended := (*TermEndedError)(nil)
+	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.public && ended.Reason.voluntary() {
+		return true, nil
+	}
+	return false, ctx.Err()
+}
+
 // handover ends leadership in favour of a candidate. The error says why it does not: the term has ended, or another handover has begun.
-func (t *activeTerm) handover(to *control.Candidate, why core.Reason) error {
+func (r *run) handover(t *activeTerm, to *control.Candidate, why core.Reason) error {
 	var refusal core.Reason
 	var refused bool
-	t.run.beside(func(_ *run, now time.Time) []core.Event {
-		refusal, refused = t.run.shell.Handover(now, &t.Term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
+	r.beside(func(_ *run, now time.Time) []core.Event {
+		refusal, refused = r.shell.Handover(now, &t.Term, record.Successor{Name: to.Name, ID: record.QueueID(to.Instance)}, why)
 		return nil
 	})
 	switch {

@@ -105,7 +105,7 @@ func (r *run) runHealthChecks(ctx context.Context) {
 			}
 		}
 		if t := r.term.Load(); t != nil && !h.healthy {
-			t.end(core.Unhealthy)
+			r.end(t, core.Unhealthy)
 		}
 		timeutil.Sleep(ctx, time.Until(began.Add(interval)))
 	}

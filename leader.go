@@ -1,8 +1,6 @@
 package election
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,7 +8,6 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
-	"github.com/natscampaign/election/internal/timing"
 )
 
 // Leader describes the holder of a key, as its record says. A holder whose leadership does not count yet is a leader-elect, and has no
@@ -77,30 +74,4 @@ func leaderOf(h *settings.Holder) Leader {
 		Term: h.Term, BucketCreated: h.BucketCreated, Revision: h.Revision,
 		Started: h.Started, Since: h.Since, LeadsSince: leads, Renewed: written, Expires: written.Add(h.TTL), Interval: h.Interval(), Metadata: h.Metadata,
 	}
-}
-
-// Leader asks the bucket who holds the key now. It returns [ErrNoLeader] if nobody does. In a replicated bucket the answer may be a
-// little out of date; never base what only a leader may do on it.
-func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
-	defer cancel()
-	var ttl time.Duration
-	if known := e.status().Bucket.TTL; known > 0 {
-		ttl = known
-	} else if info, err := e.bucket.Load(ctx); err == nil {
-		ttl = info.TTL
-	} else {
-		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
-	}
-	entry, err := e.bucket.Get(ctx, e.key)
-	if kv.Classify(err) == kv.Absent {
-		return Leader{}, ErrNoLeader
-	}
-	if err != nil {
-		return Leader{}, fmt.Errorf("leader of %q: %w", e.key, err)
-	}
-	if l, held := LeaderOf(entry, ttl); held {
-		return l, nil
-	}
-	return Leader{}, ErrNoLeader
 }

@@ -6,22 +6,18 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/shell"
-	"github.com/natscampaign/election/internal/wakeup"
 )
 
-// The loop of a run, and how what happens beside it reaches the candidate.
-//
 // The loop is one goroutine. It asks the shell for the next operation, does it, see perform.go, and passes the result back; before each operation
 // it reports what was decided, see report.go. Every other goroutine (a timer, the notifier, a user's call) tells the shell what has happened, see
-// beside, and the shell has the loop woken if the candidate now has something else to do. The election's mutex is held for each decision, and never while
+// Election.beside, and the shell has the loop woken if the candidate now has something else to do. The election's mutex is held for each decision, and never while
 // the loop does something.
 
 // loop does what the candidate decides, one thing after the other, until nothing is left to do.
 func (r *run) loop(began time.Time) (cloned bool) {
 	op, events := r.begin(began)
 	for {
-		r.report(events)
+		r.handle(events)
 		switch op.Kind {
 		case core.Finish:
 			return op.Cloned
@@ -70,69 +66,27 @@ func (r *run) decided(now time.Time, op *core.Op) {
 	r.progress = progress{r.candidate.Step().String(), due}
 }
 
-// beside has something decided beside the loop, and reports what there is to report. r is the present run; nil if there is none.
-func (e *Election) beside(decide func(r *run, now time.Time) []core.Event) {
-	e.mu.Lock()
-	r := e.current
-	events := decide(r, time.Now())
-	if op, waits := e.candidate.Waits(); waits && r != nil && r.timer != nil { // it may wait for something else now
-		e.progress = progress{e.candidate.Step().String(), op.Due}
-	}
-	e.mu.Unlock()
-	if r != nil {
-		r.report(events)
+// handle reports what was decided, and does what it asks for.
+func (r *run) handle(events []core.Event) {
+	for i := range events {
+		r.report(&events[i])
+		r.take(&events[i])
 	}
 }
 
-// tell passes a notice to the candidate.
-func (e *Election) tell(n core.Notice) {
-	e.beside(func(r *run, now time.Time) []core.Event {
-		if r == nil { // there is nothing to publish, to wake or to report
-			e.candidate.Notice(now, n)
-			return nil
+// take does what only events of the loop ask for, besides their report: what the shell takes becomes due, the schedule of WithRelinquish starts when
+// leadership begins to count, and a leader of lower priority is asked to hand over.
+func (r *run) take(e *core.Event) {
+	switch e.Kind {
+	case core.Campaigned, core.LeaderSeen, core.LeadershipCounts:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.shell.Take(time.Now(), e)
+		if a := r.term.Load(); e.Kind == core.LeadershipCounts && r.opts.Schedule != nil && a != nil && a.Core == e.Term && a.leads() {
+			r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })
 		}
-		return r.shell.Notice(now, n)
-	})
-}
-
-// driver does what the shell of a run says. The election's mutex is held meanwhile.
-type driver struct{ *run }
-
-// NewTerm returns a term that begins.
-func (d driver) NewTerm(t *core.Term) *shell.Term {
-	d.latest = newActiveTerm(d.run, t)
-	return &d.latest.Term
-}
-
-// Show has others see a term from now on, or none. A witness is told of both.
-func (d driver) Show(t *shell.Term) {
-	if before := d.term.Load(); before != nil {
-		d.tellWitnessOver(before)
-	}
-	if t != nil {
-		d.tellWitnessBegan(t.Core)
-		d.term.Store(d.latest)
-		return
-	}
-	d.term.Store(nil)
-	if d.leader != nil && d.leader.Instance == d.instanceID() {
-		d.leader = nil
-	}
-}
-
-// StartCalls starts the goroutine that calls callbacks.
-func (d driver) StartCalls() { go d.callCallbacks() }
-
-// Wake has the loop woken at a time.
-func (d driver) Wake(at time.Time) {
-	left := time.Until(at)
-	switch {
-	case d.timer == nil, !at.IsZero() && left <= 0:
-		wakeup.Send(d.wake)
-	case at.IsZero():
-		d.timer.Stop()
-	default:
-		d.timer.Reset(left)
+	case core.Preempt:
+		r.preempt(e.Instance, e.Name)
 	}
 }
 

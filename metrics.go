@@ -15,7 +15,8 @@ import (
 // metrics counts what happens in one election and shows its state at the instant of a scrape. Everything is registered as one collector,
 // from the start of a run to its end. A nil *metrics counts nothing.
 type metrics struct {
-	election     *Election
+	config       *config
+	moment       func(now time.Time) moment // returns the state at an instant
 	registerer   prometheus.Registerer
 	namespace    string
 	endBuildInfo func() // ends the use of the build info, which candidates share; set while registered
@@ -35,25 +36,25 @@ type gauge struct {
 	value func(now moment) float64
 }
 
-// newMetrics returns the metrics of e, nil if it has no registerer.
-func newMetrics(e *Election) *metrics {
-	if e.opts.Registerer == nil {
+// newMetrics returns the metrics of a candidate; nil if it has no registerer.
+func newMetrics(c *config, moment func(now time.Time) moment) *metrics {
+	if c.opts.Registerer == nil {
 		return nil
 	}
-	m := &metrics{election: e, registerer: e.opts.Registerer, namespace: e.opts.Namespace}
+	m := &metrics{config: c, moment: moment, registerer: c.opts.Registerer, namespace: c.opts.Namespace}
 	m.campaigns = m.counter("election_campaigns_total", "Campaigns made, by the state in which they were made.", "state")
 	m.transitions = m.counter("election_transitions_total", "Changes of state, by the new state and the reason.", "to", "reason")
 	m.renewalFailures = m.counter("election_renewal_failures_total", "Tries to renew the lease that failed, by the reason.", "reason")
 	m.renewalDurations = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: m.name("election_renewal_duration_seconds"), Help: "Round trips of successful renewals.", ConstLabels: e.labels(),
+		Name: m.name("election_renewal_duration_seconds"), Help: "Round trips of successful renewals.", ConstLabels: m.config.labels(),
 		Buckets:                     []float64{.001, .01, .1, 1}, // each is a series; the native histogram is finer, and none
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 	})
 	m.source = prometheus.NewDesc(m.name("election_notification_source"),
-		"How this candidate is notified of changes: 1, with the source in use as a label.", []string{"source"}, e.labels())
+		"How this candidate is notified of changes: 1, with the source in use as a label.", []string{"source"}, m.config.labels())
 	campaigns := collectors.Renamed{Collector: m.campaigns}
 	if name, ok := m.choria("election_campaigns"); ok {
-		campaigns.Names = append(campaigns.Names, prometheus.NewDesc(name, "Choria's name of election_campaigns_total.", []string{"state"}, e.labels()))
+		campaigns.Names = append(campaigns.Names, prometheus.NewDesc(name, "Choria's name of election_campaigns_total.", []string{"state"}, m.config.labels()))
 	}
 	m.counters = []prometheus.Collector{campaigns, m.transitions, m.renewalFailures, m.renewalDurations}
 	m.addGauges()
@@ -61,25 +62,12 @@ func newMetrics(e *Election) *metrics {
 	return m
 }
 
-// labels returns the labels of all series of e.
-func (e *Election) labels() prometheus.Labels {
-	return prometheus.Labels{"bucket": e.bucket.Bucket(), "election": e.key, "identity": e.identity()}
-}
-
-// identity returns what metrics call this candidate.
-func (c *config) identity() string {
-	if c.opts.Identity != nil {
-		return *c.opts.Identity
-	}
-	return c.name
-}
-
 // name returns the name of a metric in the namespace.
 func (m *metrics) name(name string) string { return prometheus.BuildFQName(m.namespace, "", name) }
 
 // choria returns the name that Choria gives a metric, and whether a metric of that name is to be added.
 func (m *metrics) choria(name string) (string, bool) {
-	prefix := m.election.opts.Choria
+	prefix := m.config.opts.Choria
 	if prefix == nil {
 		return "", false
 	}
@@ -87,18 +75,18 @@ func (m *metrics) choria(name string) (string, bool) {
 }
 
 func (m *metrics) counter(name, help string, by ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.name(name), Help: help, ConstLabels: m.election.labels()}, by)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.name(name), Help: help, ConstLabels: m.config.labels()}, by)
 }
 
 // addGauges adds the gauges.
 func (m *metrics) addGauges() {
 	add := func(name, help string, value func(moment) float64) {
-		m.gauges = append(m.gauges, gauge{prometheus.NewDesc(m.name(name), help, nil, m.election.labels()), value})
+		m.gauges = append(m.gauges, gauge{prometheus.NewDesc(m.name(name), help, nil, m.config.labels()), value})
 	}
 	addChorias := func(name, help string, value func(moment) float64) {
 		add(name, help, value)
 		if old, ok := m.choria(name); ok {
-			m.gauges = append(m.gauges, gauge{prometheus.NewDesc(old, "Choria's name of "+name+".", nil, m.election.labels()), value})
+			m.gauges = append(m.gauges, gauge{prometheus.NewDesc(old, "Choria's name of "+name+".", nil, m.config.labels()), value})
 		}
 	}
 	addChorias("election_leader", "Whether this candidate leads, 1 or 0.", func(now moment) float64 {
@@ -116,7 +104,7 @@ func (m *metrics) addGauges() {
 	add("election_healthy", "Whether this candidate passes its health check and makes progress, 1 or 0.", func(now moment) float64 {
 		return oneIf(now.healthy)
 	})
-	if !m.election.opts.NoStandbys {
+	if !m.config.opts.NoStandbys {
 		add("election_standby", "Whether this candidate would take over if the leader went, 1 or 0.", func(now moment) float64 {
 			return oneIf(now.standby)
 		})
@@ -182,7 +170,7 @@ func (m *metrics) register() error {
 	}
 	if err := m.registerer.Register(m); err != nil {
 		end()
-		return validate.Errorf("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.election.name, m.election.key, err)
+		return validate.Errorf("WithRegisterer: the metrics of candidate %q in election %q cannot be registered; give every candidate of one process a name of its own, or a registerer: %w", m.config.name, m.config.key, err)
 	}
 	m.endBuildInfo = end
 	return nil
@@ -220,7 +208,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.counters {
 		c.Collect(ch)
 	}
-	now := m.election.moment(time.Now())
+	now := m.moment(time.Now())
 	for _, g := range m.gauges {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(now))
 	}

@@ -8,9 +8,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/robfig/cron/v3"
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
 
@@ -174,6 +176,30 @@ func WithHealthThreshold(n int) Option {
 func WithRelinquish(schedule string) Option {
 	return func(o *settings.Options) { o.Schedule, o.ScheduleErr = parseSchedule(schedule) }
 }
+
+// parseSchedule reads what WithRelinquish is given: a duration, or a line of cron.
+func parseSchedule(spec string) (cron.Schedule, error) {
+	if d, err := time.ParseDuration(spec); err == nil {
+		if d < timing.MinTTL {
+			return nil, validate.Errorf("WithRelinquish(%q) is too short: give at least %v", spec, timing.MinTTL)
+		}
+		return every(d), nil
+	}
+	s, err := cron.ParseStandard(spec)
+	if err != nil {
+		return nil, validate.Errorf("WithRelinquish(%q): %w: give a duration such as %q, or five fields such as %q", spec, err, "6h", "0 4 * * *")
+	}
+	if s.Next(time.Now()).IsZero() {
+		return nil, validate.Errorf("WithRelinquish(%q) never comes: give a date that exists", spec)
+	}
+	return s, nil
+}
+
+// every is a schedule without regard to the time of day.
+type every time.Duration
+
+// Next returns the time after one period.
+func (d every) Next(now time.Time) time.Time { return now.Add(time.Duration(d)) }
 
 // OnWon is called when leadership begins to count. It may take its time: see [Election] on callbacks. What goes on for as long as
 // leadership lasts had better be the work of [Election.Run].

@@ -15,7 +15,7 @@ import (
 )
 
 // How the loop does an operation: waits, requests, and the Backoff. All requests about the key and the bucket are made here, and all their errors
-// are put into the words of package core: see outcomeOfWrite and failureOf.
+// are put into the words of package core: see errors.go.
 
 const (
 	// lateAnswer is how long a leader waits for the answer to a renewal at least, before it looks for the cause.
@@ -83,12 +83,6 @@ func (r *run) await(op *core.Op) {
 // quietWaitLogged is how long callbacks and work may take to return before the log says that they are waited for.
 const quietWaitLogged = time.Second
 
-// quietWait is a wait for callbacks and work to return, which renewals interrupt.
-type quietWait struct {
-	due  time.Time        // the end of the wait
-	slow <-chan time.Time // delivers once when the wait is worth a line of the log
-}
-
 // askBackoff asks the Backoff for the time to the next campaign, after so many were lost in a row.
 func (r *run) askBackoff(lost int) (result core.Result) {
 	defer func() {
@@ -131,6 +125,15 @@ func (r *run) load(ctx context.Context) (loaded core.Loaded, info kv.Info) {
 		_, loaded.Err = r.bucket.ExplainSilence(r.bucket.ToInspect(), before, err)
 	}
 	return loaded, info
+}
+
+// tellLoaded tells the candidate what the server says about the bucket. A connection that is closed for good ends the run.
+func (r *run) tellLoaded(loaded core.Loaded) {
+	r.noteLoaded(&loaded)
+	r.tell(loaded)
+	if isClosedForGood(loaded.Err) {
+		r.fail(nats.ErrConnectionClosed)
+	}
 }
 
 // write writes the key, and says what the answer proves. A renewal is not sent on a connection that has been made again more often than the operation
@@ -199,52 +202,25 @@ func (r *run) sendRenewal(ctx context.Context, op *core.Op) (uint64, error) {
 	return revision, err
 }
 
-// took returns how long the server took for its last answer about the bucket.
-func (r *run) took() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.candidate.Took()
+// noteResult takes note of what came of an operation. A write that is refused has not failed, unless it is a renewal: the server has answered it.
+func (r *run) noteResult(op *core.Op, result *core.Result) {
+	if result.Reconnected || result.Failure == core.Canceled { // it was not sent, or nobody needs its answer any more
+		return
+	}
+	switch err := result.Err; op.Kind {
+	case core.Read:
+		r.noteRequest(readRequest, err)
+	case core.Write:
+		if result.Outcome == core.Refused && !op.Renewal {
+			err = nil
+		}
+		r.noteRequest(writeRequest, err)
+	}
 }
 
-// suspectConnection has the connection examined, because an answer or a notification has not come in time.
-func (r *run) suspectConnection() { r.guard.Suspect(r.took()) }
-
-// outcomeOfWrite returns what the error of a write proves about that write.
-func outcomeOfWrite(err error) core.Outcome {
-	switch kv.Classify(err) {
-	case kv.Applied:
-		return core.Applied
-	case kv.Refused:
-		return core.Refused
-	case kv.Unknown:
-		return core.Unknown
+// noteLoaded takes note of what came of a request for the bucket's info.
+func (r *run) noteLoaded(loaded *core.Loaded) {
+	if loaded.Failure != core.Canceled {
+		r.noteRequest(infoRequest, loaded.Err)
 	}
-	return core.Failed
-}
-
-// failureOf returns what an error means to the candidate.
-func failureOf(err error) core.Failure {
-	switch {
-	case err == nil:
-		return core.NoFailure
-	case kv.IsGone(err):
-		return core.Gone
-	case kv.IsUnfit(err):
-		return core.Unfit
-	case isClosedForGood(err):
-		return core.Ended
-	case errors.Is(err, context.Canceled):
-		return core.Canceled
-	}
-	switch kv.Failure(err) {
-	case kv.FailedTimeout:
-		return core.Timeout
-	case kv.FailedNoStream:
-		return core.NoStream
-	case kv.FailedTooLarge:
-		return core.TooLarge
-	case kv.FailedDisconnected:
-		return core.Disconnected
-	}
-	return core.Otherwise
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/timeutil"
-	"github.com/natscampaign/election/internal/timing"
-	"github.com/natscampaign/election/internal/validate"
 )
 
 const (
@@ -48,7 +46,7 @@ func (r *run) relinquish(ctx context.Context, t *activeTerm, schedule cron.Sched
 			r.log.Info("No candidate is ready to take over, leading on", "term", t.public.Number)
 			continue
 		}
-		if t.handover(successor, core.Relinquished) == nil {
+		if r.handover(t, successor, core.Relinquished) == nil {
 			return
 		}
 	}
@@ -77,28 +75,4 @@ func (r *run) anyReady(ctx context.Context) *control.Candidate {
 		return nil
 	}
 	return &ready[rand.N(len(ready))]
-}
-
-// every is a schedule without regard to the time of day.
-type every time.Duration
-
-// Next returns the time after one period.
-func (d every) Next(now time.Time) time.Time { return now.Add(time.Duration(d)) }
-
-// parseSchedule reads a duration, or a line of cron.
-func parseSchedule(spec string) (cron.Schedule, error) {
-	if d, err := time.ParseDuration(spec); err == nil {
-		if d < timing.MinTTL {
-			return nil, validate.Errorf("WithRelinquish(%q) is too short: give at least %v", spec, timing.MinTTL)
-		}
-		return every(d), nil
-	}
-	s, err := cron.ParseStandard(spec)
-	if err != nil {
-		return nil, validate.Errorf("WithRelinquish(%q): %w: give a duration such as %q, or five fields such as %q", spec, err, "6h", "0 4 * * *")
-	}
-	if s.Next(time.Now()).IsZero() {
-		return nil, validate.Errorf("WithRelinquish(%q) never comes: give a date that exists", spec)
-	}
-	return s, nil
 }

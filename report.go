@@ -10,61 +10,40 @@ import (
 	"github.com/natscampaign/election/internal/settings"
 )
 
-// report handles the candidate's events: it logs and counts, passes on to the shell what is due, and does what the candidate asks for besides requests. The
-// events of the loop are reported in their order. Those of notices are reported beside the loop's: they are lines of the log, and requests to look at a
+// report reports an event of the candidate: it logs and counts, keeps what others ask for, and does what the candidate asks for besides requests. The events
+// of the loop are reported in their order. Those of notices are reported beside the loop's: they are lines of the log, and requests to look at a
 // source or the connection. The caller does not hold the election's mutex.
-func (r *run) report(events []core.Event) {
-	for i := range events {
-		e := &events[i]
-		switch e.Kind {
-		case core.Logged:
-			r.logged(e.Level, e.Message, e.Attrs)
-		case core.Campaigned:
-			r.metrics.campaigned(State(e.State))
-		case core.StateChanged:
-			r.stateChanged(State(e.State), Reason(e.Reason), e.Term)
-		case core.KeyNotReleased:
-			r.keyNotReleased(e)
-		case core.TermOver:
-			r.termOver(e.Term)
-		case core.LeaderSeen:
-			if e.Record != nil {
-				r.sawLeader(r.holder(e))
-			}
-		case core.Renewed:
-			r.metrics.renewed(e.Took)
-		case core.RenewalFailed:
-			r.metrics.renewalFailed(kv.Failure(e.Err))
-			r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Left.Round(time.Millisecond), "error", e.Err})
-		case core.RecordAttempts:
-			r.notifications().ReceiveAttempts(e.On)
-		case core.Remake:
-			r.notifications().Remake()
-		case core.SourceStalled:
-			r.notifications().SourceStalled()
-		case core.Suspect:
-			r.suspectConnection()
-		case core.MetadataStored:
-			r.noteRequest(metadataRequest, e.Err)
-		case core.Preempt:
-			r.preempt(e.Instance, e.Name)
-		}
-		r.take(e)
-	}
-}
-
-// take passes an event on to the shell, and starts the schedule of WithRelinquish when leadership begins to count.
-func (r *run) take(e *core.Event) {
+func (r *run) report(e *core.Event) {
 	switch e.Kind {
-	case core.Campaigned, core.LeaderSeen, core.LeadershipCounts: // all that the shell takes
-	default:
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shell.Take(time.Now(), e)
-	if a := r.term.Load(); e.Kind == core.LeadershipCounts && r.opts.Schedule != nil && a != nil && a.Core == e.Term && a.leads() {
-		r.background.Go(func() { r.relinquish(a.ctx, a, r.opts.Schedule) })
+	case core.Logged:
+		r.logged(e.Level, e.Message, e.Attrs)
+	case core.Campaigned:
+		r.metrics.campaigned(State(e.State))
+	case core.StateChanged:
+		r.stateChanged(State(e.State), Reason(e.Reason), e.Term)
+	case core.KeyNotReleased:
+		r.keyNotReleased(e)
+	case core.TermOver:
+		r.termOver(e.Term)
+	case core.LeaderSeen:
+		if e.Record != nil {
+			r.sawLeader(r.holder(e))
+		}
+	case core.Renewed:
+		r.metrics.renewed(e.Took)
+	case core.RenewalFailed:
+		r.metrics.renewalFailed(kv.Failure(e.Err))
+		r.logged(e.Level, "Renewal failed", []any{"term", e.Term.Number, "reason", kv.Failure(e.Err), "left", e.Left.Round(time.Millisecond), "error", e.Err})
+	case core.RecordAttempts:
+		r.notifications().ReceiveAttempts(e.On)
+	case core.Remake:
+		r.notifications().Remake()
+	case core.SourceStalled:
+		r.notifications().SourceStalled()
+	case core.Suspect:
+		r.suspectConnection()
+	case core.MetadataStored:
+		r.noteRequest(metadataRequest, e.Err)
 	}
 }
 
@@ -92,6 +71,14 @@ func (r *run) stateChanged(to State, why Reason, t *core.Term) {
 		}
 	}
 	r.log.Info("State changed", attrs...)
+}
+
+// holder returns the holder of the key that was seen; the zero Holder is nobody.
+func (r *run) holder(seen *core.Event) *settings.Holder {
+	if seen.Record == nil {
+		return &settings.Holder{}
+	}
+	return &settings.Holder{Record: *seen.Record, Key: r.key, Revision: seen.Revision, Written: seen.Written, TTL: seen.TTL}
 }
 
 // sawLeader remembers the holder of the key, and logs it if it is another than before.

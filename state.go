@@ -1,8 +1,6 @@
 package election
 
 import (
-	"fmt"
-
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -69,17 +67,3 @@ const ReasonDied Reason = "died"
 
 // voluntary reports whether a term that ended for this reason still holds the key, and releases it.
 func (r Reason) voluntary() bool { return core.Reason(r).Voluntary() }
-
-// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
-type TermEndedError struct {
-	Term   Term
-	Reason Reason
-}
-
-// Error names the term and the reason.
-func (e *TermEndedError) Error() string {
-	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
-}
-
-// Is reports whether target is [ErrNotLeader].
-func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }

@@ -5,9 +5,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -83,97 +80,4 @@ func (e *Election) Status() Status {
 		s.Leader, s.Term = &l, l.Term
 	}
 	return s
-}
-
-// describe returns the text of an error of a request; "" for none.
-func describe(err error) string {
-	if err == nil {
-		return ""
-	}
-	return kv.Describe(err).Error()
-}
-
-// status returns what the candidate tells of itself.
-func (e *Election) status() core.Status {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.candidate.Status()
-}
-
-// moment is how an election stands at one instant. A Status, and all gauges of a scrape, are of one moment, so that nothing in them
-// contradicts the rest.
-type moment struct {
-	state     State
-	term      Term          // zero unless the key is held
-	leads     time.Time     // since when leadership counts; zero unless it does
-	left      time.Duration // of the lease; 0 unless the key is held
-	leaseTime time.Duration // how long a lease is; 0 until the bucket was reached
-	wait      time.Duration // from the last campaign or renewal to the next
-	expires   time.Time     // when the lease ends; zero unless the key is held
-	source    string        // of notifications; empty before and after a run
-	paused    bool          // Pause, or an operator, keeps it from campaigning
-	healthy   bool          // its health check passes, and its loop makes progress
-	standby   bool          // it would take over if the leader went
-	next      bool          // it is the one that takes over, as the leader says
-}
-
-// view is all that others see of an election, at one instant.
-type view struct {
-	status    core.Status
-	term      *activeTerm // nil while the key is not held
-	lease     *core.Lease // of the term, as what follows
-	led       time.Time   // since when leadership counts, or did; zero before
-	ended     bool        // leadership has
-	why       Reason      // it ended
-	leader    *Leader
-	running   bool
-	progress  progress
-	unhealthy string
-	failure   string
-	requests  requests
-}
-
-// view returns what others see of the election now.
-func (e *Election) view() view {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	v := view{
-		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure, requests: e.requests,
-	}
-	if v.term != nil {
-		v.lease, v.led = v.term.Lease(), v.term.Core.LedSince
-		v.ended, v.why = v.term.Core.Lease.State == core.Follower, Reason(v.term.Core.Reason)
-	}
-	return v
-}
-
-// moment returns how the election stands at now.
-func (e *Election) moment(now time.Time) moment {
-	v := e.view()
-	return v.at(now)
-}
-
-// at returns how the election stands at now.
-func (v *view) at(now time.Time) moment {
-	stuck := v.stuck(now) != ""
-	m := moment{
-		state: UnknownState, wait: v.status.UntilNext, source: v.status.Source, leaseTime: v.status.Bucket.LeaseTime(),
-		paused:  v.status.Holds&(core.Paused|core.PausedByOperator) != 0,
-		healthy: v.status.Holds&core.NotHealthy == 0 && !stuck,
-		standby: v.running && v.status.Standby && !v.requests.lastFailed && !stuck,
-		next:    v.running && v.status.Next && !stuck,
-	}
-	if v.running {
-		m.state = CandidateState
-	}
-	if v.term != nil {
-		m.leaseTime = v.lease.Timing.LeaseTime()
-		if left := v.lease.Left(now, lease.SinceBoot); left > 0 {
-			m.state, m.term, m.left, m.expires = State(v.lease.State), v.term.public, left, v.lease.Ends(now, lease.SinceBoot)
-		}
-		if m.state == LeaderState {
-			m.leads = v.led
-		}
-	}
-	return m
 }

@@ -3,18 +3,14 @@ package election
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/wakeup"
-	"github.com/natscampaign/election/internal/witness"
 )
 
 // Term identifies one uninterrupted period of leadership. It is comparable and may be copied and kept.
@@ -70,11 +66,24 @@ func (t Term) Deadline() time.Time {
 	return t.active.Lease().Ends(time.Now(), lease.SinceBoot)
 }
 
+// TermEndedError is the cause of the end of a leader's context, see context.Cause: leadership has ended. It is an [ErrNotLeader].
+type TermEndedError struct {
+	Term   Term
+	Reason Reason
+}
+
+// Error names the term and the reason.
+func (e *TermEndedError) Error() string {
+	return fmt.Sprintf("term %d of %q in election %q has ended: %s", e.Term.Number, e.Term.Name, e.Term.Key, e.Reason)
+}
+
+// Is reports whether target is [ErrNotLeader].
+func (e *TermEndedError) Is(target error) bool { return target == ErrNotLeader }
+
 // activeTerm is a term in this package: core.Term has what is decided about it, shell.Term adds what others see of it, and activeTerm the context of its
 // work and a timer. Term is what users get.
 type activeTerm struct {
 	shell.Term
-	run    *run
 	public Term
 	ctx    context.Context // the leader's context: ends, with a cause, when leadership does
 	cancel context.CancelCauseFunc
@@ -85,80 +94,11 @@ type activeTerm struct {
 	outcome error        // nil if it was released; written before over is closed
 }
 
-// newActiveTerm returns the activeTerm of a term that begins. Its context does not end with the run, but when leadership does. The caller holds the
-// election's mutex.
-func newActiveTerm(r *run, t *core.Term) *activeTerm {
-	a := &activeTerm{run: r}
-	a.Core, a.Driver = t, a
-	a.public = Term{
-		Key: r.key, Name: r.name, Number: t.Number, BucketCreated: t.BucketCreated, Since: t.Since,
-		labels: collectors.NewLabels(r.bucket.Bucket(), r.identity()), active: a,
-	}
-	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(r.ctx))
-	return a
-}
-
-// Expire has a timer end leadership after a time, though the loop may be stuck. The caller holds the election's mutex.
-func (t *activeTerm) Expire(in time.Duration) {
-	switch {
-	case in <= 0 && t.expiry != nil:
-		t.expiry.Stop()
-	case in <= 0:
-	case t.expiry == nil:
-		t.expiry = time.AfterFunc(in, t.expire)
-	default:
-		t.expiry.Reset(in)
-	}
-}
-
-// EndContext ends the context of the leader. The caller holds the election's mutex.
-func (t *activeTerm) EndContext() { t.cancel(&TermEndedError{t.public, Reason(t.Core.Reason)}) }
-
-// StartWork starts the work of the term.
-func (t *activeTerm) StartWork() { go t.run.doWork(t) }
-
 // leads reports whether leadership counts now. It is all that IsLeader and Valid do.
 func (t *activeTerm) leads() bool { return t.Leads(time.Now(), lease.SinceBoot) }
 
 // left returns what is left of the lease on the key, whether leadership counts or not; 0 or less once it is over.
 func (t *activeTerm) left() time.Duration { return t.Lease().Left(time.Now(), lease.SinceBoot) }
-
-// end ends leadership, and reports whether it was this call that did.
-func (t *activeTerm) end(why core.Reason) (first bool) {
-	t.run.beside(func(_ *run, now time.Time) (events []core.Event) {
-		first, events = t.run.shell.End(now, &t.Term, why)
-		return events
-	})
-	return first
-}
-
-// expire ends leadership at the deadline, unless the lease was renewed while the timer fired.
-func (t *activeTerm) expire() {
-	t.run.beside(func(_ *run, now time.Time) []core.Event { return t.run.shell.Expired(now, &t.Term) })
-}
-
-// tellWitnessBegan gives the witness, if there is one, what it needs to release a term that begins, should this process die. A bare name has nothing by
-// which a witness would recognise the term. The caller holds the election's mutex.
-func (r *run) tellWitnessBegan(t *core.Term) {
-	if r.opts.Witness == nil || r.opts.PlainValue {
-		return
-	}
-	told := witness.Term{
-		Bucket: r.bucket.Bucket(), Key: r.key, Name: r.name, Instance: r.candidate.Rules.Instance,
-		Secret: t.Secret(), LeaseMs: record.Milliseconds(t.Lease.Timing.TTL),
-	}
-	if js := r.bucket.JetStream(); js != nil {
-		told.API = kv.APIPrefix(js)
-	}
-	r.opts.Witness.Began(told)
-}
-
-// tellWitnessOver tells the witness that a term is over. The caller holds the election's mutex.
-func (r *run) tellWitnessOver(a *activeTerm) {
-	if r.opts.Witness != nil && !r.opts.PlainValue {
-		r.opts.Witness.Over(a.Core.Secret().Commitment())
-	}
-}
 
 // outcomeOf returns the error that says what became of the key at the end of a term; nil if it was released.
 func outcomeOf(term Term, t *core.Term, e core.Ending) error {
@@ -185,26 +125,4 @@ func outcomeOf(term Term, t *core.Term, e core.Ending) error {
 		return fmt.Errorf("not released: callbacks or work have not returned within %v, the key expires by itself", t.Lease.Timing.ReleaseTimeout)
 	}
 	return nil
-}
-
-// waitOver waits until the key is released or given up. The release waits for the work: so if ctx is the context of the work of this very term,
-// waitOver returns as soon as that ends, and inside is true. It does not wait for ever either, because the caller may be a callback or the work.
-func (t *activeTerm) waitOver(ctx context.Context) (inside bool, err error) {
-	durations := t.Lease().Timing
-	limit, cancel := context.WithTimeout(ctx, durations.ReleaseTimeout+durations.TTL)
-	defer cancel()
-	t.run.mu.Lock()
-	over := t.over.Wait()
-	t.run.mu.Unlock()
-	switch err := waitFor(limit, over); {
-	case err == nil:
-		return false, t.outcome
-	case ctx.Err() == nil:
-		return false, errors.New("the key was not released in time: a callback, the work or a log handler has not returned")
-	}
-	ended := (*TermEndedError)(nil)
-	if errors.As(context.Cause(ctx), &ended) && ended.Term == t.public && ended.Reason.voluntary() {
-		return true, nil
-	}
-	return false, ctx.Err()
 }

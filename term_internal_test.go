@@ -39,7 +39,7 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 		t.Fatal(err)
 	}
 	driver{r}.NewTerm(&core.Term{Number: 5})
-	held := e.latest
+	held := r.latest
 	age(held, written(LeaderState, time.Hour, mono, wall, boot))
 	e.term.Store(held)
 	return e, held
@@ -47,8 +47,9 @@ func leadingFor(t *testing.T, mono, wall, boot time.Duration) (*Election, *activ
 
 // age replaces the lease of a term.
 func age(held *activeTerm, l *core.Lease) {
-	held.run.mu.Lock()
-	defer held.run.mu.Unlock()
+	r := held.Driver.(termDriver).run
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	held.Core.Lease = l
 	held.SetLease(l)
 }
@@ -90,7 +91,7 @@ func TestWallClockStepEndsNoLeadership(t *testing.T) {
 			g.Expect(term.Deadline().Round(0)).To(BeTemporally("~", time.Now().Round(0).Add(50*time.Minute), 5*time.Second), "by the present wall clock")
 			g.Expect(left(held)).To(BeNumerically("~", 50*time.Minute, 5*time.Second))
 			g.Expect(stuck(e)).To(BeEmpty())
-			g.Expect(held.end(core.Deadline)).To(BeFalse())
+			g.Expect(e.current.end(held, core.Deadline)).To(BeFalse())
 			g.Expect(held.leads()).To(BeTrue())
 		})
 	}
@@ -110,7 +111,7 @@ func TestSuspensionEndsLeadershipAtAnyWallClock(t *testing.T) {
 			g.Expect(e.State()).To(Equal(CandidateState))
 			g.Expect(time.Until(term.Deadline())).To(BeNumerically("~", -10*time.Minute, 5*time.Second))
 			g.Expect(left(held)).To(BeNumerically("~", -10*time.Minute, 5*time.Second))
-			g.Expect(held.end(core.Deadline)).To(BeTrue())
+			g.Expect(e.current.end(held, core.Deadline)).To(BeTrue())
 			g.Expect(term.Deadline()).To(BeTemporally("<=", time.Now()))
 		})
 	}
@@ -135,7 +136,12 @@ func TestStatusDoesNotContradictItselfWhileTheStateChanges(t *testing.T) {
 	done, changed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(changed)
-		for !isClosed(done) {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
 			for _, held := range []*activeTerm{leader, elect, nil} {
 				e.term.Store(held)
 			}
@@ -158,7 +164,7 @@ func TestLeaderWithoutALeaseAfterASuspensionIsUnhealthy(t *testing.T) {
 	g.Expect(stuck(e)).To(BeEmpty())
 	age(held, written(LeaderState, time.Hour, 0, 3603*time.Second, 3603*time.Second))
 	g.Expect(stuck(e)).To(MatchRegexp(`^the lease of term 5 ran out 3\.?\d*s ago, and it still has not stood down$`))
-	held.end(core.Resigned)
+	e.current.end(held, core.Resigned)
 	g.Expect(stuck(e)).To(BeEmpty(), "the candidate has stood down")
 }
 
@@ -167,7 +173,7 @@ func TestScrapeAfterASuspensionShowsNoLeader(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	e, held := leadingFor(t, 0, 0, 0)
 	WithRegisterer(registry)(e.opts)
-	e.metrics = newMetrics(e)
+	e.metrics = newMetrics(&e.config, e.moment)
 	g.Expect(e.metrics.register()).To(Succeed())
 	says := func(leader string) {
 		g.Expect(e.IsLeader()).To(Equal(leader == "1"))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -26,30 +25,10 @@ type progress struct {
 	due   time.Time // zero if the loop waits for somebody else, who may take any time
 }
 
-// expect is called when the run begins to do something that should be done by due.
-func (r *run) expect(doing string, due time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.progress = progress{doing, due}
-}
-
-// stuck says why the candidate makes no progress any more, or goes on although it has lost its lease; "" while all is well.
-func (v *view) stuck(now time.Time) string {
-	switch {
-	case v.failure != "":
-		return v.failure
-	case !v.running:
-		return ""
-	}
-	if t := v.term; t != nil && !(v.ended && v.why.voluntary()) {
-		if late := -v.lease.Left(now, lease.SinceBoot); late > overdueAfter {
-			return fmt.Sprintf("the lease of term %d ran out %v ago, and it still has not stood down", t.public.Number, late.Round(time.Millisecond))
-		}
-	}
-	if p := v.progress; !p.due.IsZero() {
-		if late := now.Sub(p.due); late > stuckAfter {
-			return fmt.Sprintf("its loop is stuck %s: it should have been done %v ago", p.doing, late.Round(time.Millisecond))
-		}
+// stuck says why the loop makes no progress any more; "" while it does.
+func (p progress) stuck(now time.Time) string {
+	if late := now.Sub(p.due); !p.due.IsZero() && late > stuckAfter {
+		return fmt.Sprintf("its loop is stuck %s: it should have been done %v ago", p.doing, late.Round(time.Millisecond))
 	}
 	return ""
 }

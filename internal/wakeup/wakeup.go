@@ -1,6 +1,8 @@
 // Package wakeup wakes goroutines that wait for a change. Whoever wakes them never waits.
 package wakeup
 
+import "context"
+
 // Send makes a channel of capacity one receive at least once more.
 func Send(c chan<- struct{}) {
 	select {
@@ -52,4 +54,19 @@ func (l *Latch) Wait() <-chan struct{} {
 func (l *Latch) Close() {
 	l.closed = true
 	l.signal.Broadcast()
+}
+
+// Wait waits until a channel is closed. It returns ctx's error if ctx ends before.
+func Wait(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-c: // both have happened
+		return nil
+	default:
+		return ctx.Err()
+	}
 }

@@ -1,6 +1,7 @@
 package wakeup
 
 import (
+	"context"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -15,4 +16,14 @@ func TestLatchWakesWhoWaitsAndWhoComesLater(t *testing.T) {
 	l.Close()
 	g.Expect(before).To(BeClosed())
 	g.Expect(l.Wait()).To(BeClosed())
+}
+
+func TestWaitPrefersTheChannelToTheEndOfTheContext(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	g.Expect(Wait(ctx, make(chan struct{}))).To(MatchError(context.Canceled))
+	for range 100 {
+		g.Expect(Wait(ctx, closed)).To(Succeed())
+	}
 }

@@ -229,6 +229,7 @@ func (c *candidate) begin() {
 func (c *candidate) do(op core.Op, events []core.Event) {
 	c.op, c.request = op, nil
 	c.report(events)
+	c.take(events)
 	switch op.Kind {
 	case core.Finish:
 		c.finish(op)
@@ -317,7 +318,15 @@ func (c *candidate) report(events []core.Event) {
 			c.source.remake()
 		case core.SourceStalled:
 			c.source.stalls()
-		case core.Preempt:
+		}
+	}
+}
+
+// take does what only events of the loop ask for.
+func (c *candidate) take(events []core.Event) {
+	for i := range events {
+		e := &events[i]
+		if e.Kind == core.Preempt {
 			c.requestTransfer(e.Instance)
 		}
 		c.shell.Take(c.now(), e)
