@@ -176,14 +176,14 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		err = cli.CheckInterval(ctx, c.interval, bucket)
 	}
 	if err != nil {
-		return cli.AsFlagError(err)
+		return err
 	}
 	served.Follow(context.WithoutCancel(ctx), client, bucket, e)
 	writer.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
 	if c.work != nil {
-		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))
+		return e.Run(ctx, c.work(e, log))
 	}
-	return cli.AsFlagError(e.Start(ctx))
+	return e.Start(ctx)
 }
 
 // hostWitness returns the witness that the environment names; nil if it names none. The command file has none: a file that a killed process
@@ -193,7 +193,7 @@ func (c *campaignCommand) hostWitness(log *slog.Logger) (*witness.Witness, error
 		return nil, nil
 	}
 	w, err := witness.OfHost(witness.WithLogger(log))
-	return w, cli.AsFlagError(err)
+	return w, err
 }
 
 // openBucket opens the bucket. On an embedded server it creates the bucket.

@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/checkup"
 	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // checkCommand implements check.
@@ -45,7 +46,7 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 func (c *checkCommand) check() error {
 	var problems []error
 	for _, key := range c.Keys {
-		problems = append(problems, cli.CheckKey(key, false))
+		problems = append(problems, validate.Key(key))
 	}
 	if len(c.Keys) > 0 && len(c.Expected) > 0 {
 		problems = append(problems, errors.New("KEY and --expect exclude each other: give all elections to one of them"))
@@ -73,23 +74,32 @@ func (c *checkCommand) check() error {
 
 // run checks, writes the result, and returns the exit code of its status.
 func (c *checkCommand) run(ctx context.Context) error {
-	if err := c.check(); err != nil {
+	var result *checkup.Result
+	err := cli.Interruptible(func(ctx context.Context) (err error) {
+		result, err = c.evaluate(ctx)
+		return err
+	})(ctx)
+	if err != nil {
 		return c.unknown(err)
+	}
+	return c.report(result)
+}
+
+// evaluate checks the bucket and its elections.
+func (c *checkCommand) evaluate(ctx context.Context) (*checkup.Result, error) {
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	v, err := look.Open(ctx, c.Env, "check")
 	var missing *cli.MissingBucketError
 	if errors.As(err, &missing) {
-		return c.report(c.WithoutBucket(c.Bucket, missing))
+		return c.WithoutBucket(c.Bucket, missing), nil
 	}
 	if err != nil {
-		return c.unknown(cli.InterruptedOr(ctx, err))
+		return nil, err
 	}
 	defer v.Conn.Close()
-	result, err := c.Evaluate(ctx, v)
-	if err != nil {
-		return c.unknown(cli.InterruptedOr(ctx, err))
-	}
-	return c.report(result)
+	return c.Evaluate(ctx, v)
 }
 
 // report writes the result, and returns the exit code of its status.
@@ -110,7 +120,7 @@ func (c *checkCommand) report(result *checkup.Result) (err error) {
 
 // unknown writes an error in the wanted format to stdout, where monitoring reads it, and returns the exit code of UNKNOWN.
 func (c *checkCommand) unknown(err error) error {
-	err = c.Connection.Explain(err)
+	err = c.Connection.Explain(cli.AsFlagError(err))
 	result := checkup.UnknownResult(c.Bucket, err)
 	switch c.format {
 	case checkup.FormatNagios:

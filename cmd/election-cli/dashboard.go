@@ -9,6 +9,7 @@ import (
 	"github.com/natscampaign/election/dashboards"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/serving"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 const dashboardHelp = `Import the dashboard into Grafana by hand or by provisioning. In Grafana you choose the data source, the job, the instance and,
@@ -104,7 +105,7 @@ func (d *dashboardCommand) servePage(ctx context.Context) error {
 		return errors.New("--namespace is for the file that is printed: leave it out, or --serve")
 	}
 	if d.election != "" {
-		if err := cli.CheckKey(d.election, false); err != nil {
+		if err := validate.Key(d.election); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 const evictHelp = `The command shows the leader, asks, and deletes the leader's key. The leader loses its term when it is notified, or at its next
@@ -44,7 +45,7 @@ type evictCommand struct {
 
 func registerEvict(app *fisk.Application, env *cli.Env) {
 	c := &evictCommand{Env: env}
-	cmd := app.Command("evict", "Deletes the leader's key (the leader loses its term)").HelpLong(evictHelp).Action(cli.Action(c.run))
+	cmd := app.Command("evict", "Deletes the leader's key (the leader loses its term)").HelpLong(evictHelp).Action(cli.Request(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cli.ForceVar(cmd, "Do not ask", &c.force)
 	cli.Uint64Var(cmd.Flag("revision", "Evict only while the record has this revision").IsSetByUser(&c.revisionSet), &c.revision)
@@ -58,7 +59,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 	}
 	v, err := look.Open(ctx, c.Env, "evict")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	leader, err := v.Leader(ctx, c.key)
@@ -66,7 +67,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 	case errors.Is(err, election.ErrNoLeader):
 		return look.NothingDone("%s", v.NobodyLeads(ctx, c.key).Message)
 	case err != nil:
-		return cli.InterruptedOr(ctx, err)
+		return err
 	case c.revisionSet && leader.Revision != c.revision:
 		return look.NothingDone("the record of %s, the leader of %q, has revision %d and not %d", terminal.Quote(leader.Name), c.key, leader.Revision, c.revision)
 	}
@@ -87,7 +88,7 @@ func (c *evictCommand) run(ctx context.Context) error {
 
 // check validates the command line before the command connects.
 func (c *evictCommand) check() error {
-	problems := []error{cli.CheckKey(c.key, false)}
+	problems := []error{validate.Key(c.key)}
 	if c.revisionSet && c.revision == 0 {
 		problems = append(problems, fmt.Errorf("--revision 0: no record has this revision; %s shows the revision", c.NameCommand("info "+c.key)))
 	}

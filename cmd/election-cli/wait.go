@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/supervise"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -59,7 +60,7 @@ func registerWait(app *fisk.Application, env *cli.Env) {
 
 // check validates the command line before the command connects.
 func (c *waitCommand) check() error {
-	problems := []error{cli.CheckKey(c.key, false)}
+	problems := []error{validate.Key(c.key)}
 	if c.leaderSet && c.vacant {
 		problems = append(problems, errors.New("--leader and --vacant exclude each other: give one of them"))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -87,7 +88,7 @@ func (c *watchCommand) run(ctx context.Context) error {
 func (c *watchCommand) check() error {
 	var problems []error
 	for _, key := range c.keys {
-		problems = append(problems, cli.CheckKey(key, true))
+		problems = append(problems, validate.Pattern(key))
 	}
 	if c.countSet && c.count < 1 {
 		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave out --count to watch until interrupted", c.count))

@@ -50,7 +50,7 @@ func (v *View) reread(ctx context.Context, shown *Holder, revision uint64) (*Hol
 	case errors.Is(err, election.ErrNoLeader):
 		return nil, NothingDone("%s has released %q, and nobody leads", terminal.Quote(shown.Name), shown.Key)
 	case err != nil:
-		return nil, cli.InterruptedOr(ctx, err)
+		return nil, err
 	case now.Name != shown.Name || now.Instance != shown.Instance || !now.Since.Equal(shown.Since):
 		return nil, NothingDone("the leader of %q has changed: it is %s now", shown.Key, terminal.Quote(now.Name))
 	case revision != 0 && now.Revision != revision:

@@ -11,10 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
@@ -66,23 +63,11 @@ func New(ctx context.Context, client *cli.Client, bucket *election.Bucket, opts 
 
 // Refresh reads the state of the stream behind the bucket, and the server's clock.
 func (v *View) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
-	defer cancel()
-	sent := time.Now()
-	var status jetstream.KeyValueStatus
-	err := v.UntilRefused(ctx, v.Bucket.Bucket(), func(ctx context.Context) (err error) {
-		status, err = v.Bucket.Status(ctx)
-		return err
-	})
+	info, err := v.LoadInfo(ctx, v.Bucket)
 	if err != nil {
-		return fmt.Errorf("bucket %q on %s cannot be read: %w", v.Bucket.Bucket(), v.ServerURL(), err)
+		return err
 	}
-	received := time.Now()
-	info := kv.InfoOf(status)
-	if info.Stream == nil {
-		return fmt.Errorf("bucket %q on %s does not describe the stream behind it", v.Bucket.Bucket(), v.ServerURL())
-	}
-	v.info, v.Clock = info, NewServerClock(info.Stream.TimeStamp, sent, received)
+	v.info, v.Clock = info, NewServerClock(info.Stream.TimeStamp, info.Read, info.Read.Add(info.Took))
 	return nil
 }
 
@@ -211,19 +196,14 @@ func (v *View) leadersByConsumer(ctx context.Context) ([]Holder, error) {
 
 // leadersByKey reads the leaders key by key. It skips keys for which no candidate can campaign.
 func (v *View) leadersByKey(ctx context.Context) ([]Holder, error) {
-	prefix := "$KV." + v.Bucket.Bucket() + "."
-	stream, err := v.JetStream.Stream(ctx, kv.StreamName(v.Bucket.Bucket()))
-	if err != nil {
-		return nil, err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	keys, err := kv.With(v.Bucket, nil).StoredKeys(ctx, ">")
 	if err != nil {
 		return nil, err
 	}
 	holders := []Holder{} // not nil, which JSON would encode as null
-	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+	for _, key := range keys {
 		sent := time.Now()
-		l, err := v.Observer.Leader(ctx, strings.TrimPrefix(subject, prefix))
+		l, err := v.Observer.Leader(ctx, key)
 		switch {
 		case err == nil:
 			holders = v.appendHolder(holders, l, sent)

@@ -73,7 +73,7 @@ func (p *statusPage) Metrics() prometheus.Collector { return observed{p} }
 func newStatusPage(name, key string, log *slog.Logger) (*statusPage, error) {
 	e, err := election.NewElection(name, key, cli.PlaceholderBucket{})
 	if err != nil {
-		return nil, cli.AsFlagError(err)
+		return nil, err
 	}
 	p := newBucketPage(key, nil, log)
 	p.name = name

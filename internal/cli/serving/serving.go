@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 
 	"github.com/choria-io/fisk"
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,10 +74,7 @@ func (f *Flags) Check(name, key string) error {
 		return errors.New("--web-config applies to --metrics and --status only: add one of them, or leave it out")
 	}
 	_, err := election.NewElection(name, key, cli.PlaceholderBucket{}, f.options(nil)...)
-	if err = cli.AsFlagError(err); err != nil {
-		return errors.New(strings.Replace(err.Error(), "WithMetricsNamespace:", "--metrics-namespace", 1))
-	}
-	return nil
+	return err
 }
 
 // options returns the options that register the metrics with r.

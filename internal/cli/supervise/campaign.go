@@ -143,7 +143,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 	}
 	e, err := election.NewElection(r.Name, r.Key, c.bucket, opts...)
 	if err != nil {
-		r.finish(cli.AsFlagError(err))
+		r.finish(err)
 		return false
 	}
 	if r.served != nil {
@@ -168,7 +168,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		}
 	}
 	if err != nil {
-		r.finish(cli.AsFlagError(err))
+		r.finish(err)
 	}
 	return err == nil
 }

@@ -139,5 +139,5 @@ func (r *Config) validate() error {
 		}
 	}
 	_, err := election.NewElection(r.Name, r.Key, cli.PlaceholderBucket{})
-	return cli.AsFlagError(err)
+	return err
 }
