@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/choria-io/fisk"
 
@@ -109,9 +110,11 @@ func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, 
 	defer v.Conn.Close()
 	c.logEnded(ctx, v, log)
 	overdue := look.Overdue{TTL: v.TTL(), Log: log}
+	ticks := time.NewTicker(look.OverdueInterval)
+	defer ticks.Stop()
 	for printed := 0; ; {
 		select {
-		case <-overdue.Due():
+		case <-ticks.C:
 			overdue.Report()
 		case e, ok := <-events:
 			if !ok {
