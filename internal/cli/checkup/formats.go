@@ -174,11 +174,11 @@ func (r *Result) nagios() string {
 			break
 		}
 		label := ""
-		if len(r.Elections) > 1 || len(r.requiredKeys) != 1 {
+		if len(r.Elections) > 1 || len(r.options.Keys) != 1 {
 			label = h.Key + " "
 		}
-		ttl := terminal.FromSeconds(r.TTLS)
-		left := ttl - overdueAge(&h, ttl, r.overdue) // of the lease when the renewal is overdue
+		ttl := r.ttl()
+		left := ttl - r.overdueAge(&h) // of the lease when the renewal is overdue
 		data = append(data,
 			fmt.Sprintf("%s=%.3fs;%.3f:;0:;0;%.3f", perfLabel(label+"lease_left"), max(h.TimeLeft.Seconds(), 0), max(left.Seconds(), 0), ttl.Seconds()),
 			fmt.Sprintf("%s=%d", perfLabel(label+"term"), h.Term))

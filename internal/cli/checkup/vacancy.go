@@ -118,7 +118,7 @@ func (r *Result) command(command string) string {
 
 // patience is how long it takes at most, in whole seconds, until a candidate leads that polls, whatever its interval is.
 func (r *Result) patience() time.Duration {
-	ttl := terminal.FromSeconds(r.TTLS)
+	ttl := r.ttl()
 	slowest, _ := (&timing.Durations{Interval: new(timing.LongestInterval(ttl))}).Timing(ttl)
 	worst := forecast.Candidates{Backoff: true, Unreadable: true, Markers: kv.MarkerTTL}.Failovers(slowest).Crash.Worst
 	return (worst + time.Second - 1).Truncate(time.Second)
@@ -132,7 +132,7 @@ func (r *Result) notReady(key string) string {
 // failing returns why the writes of candidates fail, if a candidate says so that is not ready, and what to do about that. An error that is older than a
 // candidate takes to try again is no reason: something else holds the candidate back.
 func (r *Result) failing(candidates []admin.Candidate, about []admin.Finding) (cause, fix string) {
-	latest := timing.RequestTimeout + time.Duration(2*r.TTLS*float64(time.Second))
+	latest := timing.RequestTimeout + 2*r.ttl()
 	for _, c := range candidates {
 		if c.LastError == "" || c.Ready || c.LastErrorAge > latest {
 			continue
