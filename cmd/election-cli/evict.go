@@ -113,7 +113,7 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 		verb = "has won and is about to lead"
 	}
 	lease, then := "its lease ends in "+terminal.FormatDuration(max(h.TimeLeft, 0)), fmt.Sprintf("Then another candidate is elected, and leads after at least %s.", terminal.FormatDuration(v.TTL()))
-	if !h.KeyExpires() {
+	if !look.KeyExpires(h.Leader) {
 		lease, then = "the bucket has no TTL", fmt.Sprintf("Nobody is elected then before %s has given the bucket a TTL.", c.NameCommand("bucket edit"))
 	}
 	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), lease)

@@ -194,7 +194,7 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 	case now.Instance != terminal.Printable(asked.Instance):
 		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and %s leads %s now", name, terminal.Quote(now.Name), terminal.Quote(h.key))}
 	}
-	if !now.KeyExpires() {
+	if !look.KeyExpires(now.Leader) {
 		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and the bucket has no TTL, without which nobody takes over\nFix: run %s, and try again", name, h.NameCommand("bucket edit"))}
 	}
 	then := "another candidate leads then, sooner than after an eviction, and safely"

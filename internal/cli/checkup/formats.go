@@ -143,7 +143,7 @@ func (r *Result) summary(describe func(look.Holder) string) string {
 
 func describeHolder(h look.Holder) string {
 	text := leadsOrWon(h)
-	if since := cmp.Or(h.LeadsSince, h.Since); !since.IsZero() {
+	if since := look.Since(h.Leader); !since.IsZero() {
 		text += " since " + terminal.Timestamp(since)
 	}
 	return text + ", renewed " + terminal.Ago(h.RenewalAge)

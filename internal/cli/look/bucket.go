@@ -209,7 +209,7 @@ func (b *BucketInfo) Print(w io.Writer, st terminal.Style, v *View) error {
 // properties returns the properties of the bucket.
 func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 	list := &terminal.PropertyList{}
-	list.Add("Created", terminal.Timestamp(b.Created)+" ("+terminal.Ago(v.Clock.Now().Sub(b.Created))+")")
+	list.Add("Created", terminal.TimestampAgo(b.Created, v.Clock.Now().Sub(b.Created)))
 	list.Add("TTL", kv.TTLText(v.TTL()))
 	list.Add("History", fmt.Sprint(b.History))
 	list.Add("Storage", b.Storage)
@@ -316,7 +316,7 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 		if h.Paused {
 			state += ", paused"
 		}
-		t.Add(h.Key, h.Name, state, cmp.Or(h.SinceText(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"), h.standbysText())
+		t.Add(h.Key, h.Name, state, cmp.Or(h.SinceText(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), TimeLeftText(h.Leader, h.TimeLeft), cmp.Or(h.Host, "-"), h.standbysText())
 	}
 	return t
 }

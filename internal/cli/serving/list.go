@@ -172,7 +172,7 @@ func (e *entry) newRow(key string, epoch, observedSince, now time.Time) listRow 
 	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(e.events), Strip: newStrip(e, epoch, observedSince, now)}
 	if e.holder != nil {
 		r.Leader = e.holder.Name
-		from := since(e.holder)
+		from := look.Since(*e.holder)
 		switch e.shown {
 		case leaseOver:
 			r.State, from = "lease over", e.holder.Expires
