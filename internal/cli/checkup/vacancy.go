@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -146,17 +145,14 @@ func (r *Result) failing(candidates []admin.Candidate, about []admin.Finding) (c
 	return "", ""
 }
 
-// refusedSubject matches what the client of NATS says of a refusal.
-var refusedSubject = regexp.MustCompile(`Permissions Violation for (Publish|Subscription) to "([^"]+)"`)
-
 // correction returns what to do about the last error of a candidate.
 func (r *Result) correction(c admin.Candidate, about []admin.Finding) string {
 	name, says := terminal.Quote(c.Name), func(text string) bool { return strings.Contains(c.LastError, text) }
-	refused := refusedSubject.FindStringSubmatch(c.LastError)
+	subject, message := cli.Refused(c.LastError)
 	switch {
-	case refused != nil && refused[1] == "Publish":
-		return fmt.Sprintf("permit the user of %s to publish to %s", name, terminal.Printable(refused[2]))
-	case refused != nil:
+	case message:
+		return fmt.Sprintf("permit the user of %s to publish to %s", name, terminal.Printable(subject))
+	case subject != "":
 		return fmt.Sprintf("have %s connect with the inbox prefix that its permissions name, by --inbox-prefix, ELECTION_INBOX_PREFIX or nats.CustomInboxPrefix", name)
 	case says("resource limits exceeded for account"):
 		return cmp.Or(fixOf("account-full", about), "raise max_file of the account, or max_mem for a bucket in memory, or remove messages or streams of the account, which 'nats stream report' lists")
