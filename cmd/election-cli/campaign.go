@@ -93,24 +93,11 @@ func (c *campaignCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
-	defer fail(nil)
 	writer := &events.Writer{Style: terminal.StyleFor(c.Stdout), JSON: c.json, Common: events.Event{Election: c.key, Name: c.name}}
-	stdout, stderr := terminal.NewQueue(c.Stdout, writer.DroppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
-	defer stderr.Close()
-	defer stdout.Close()
-	writer.Out = stdout
-	level := slog.LevelInfo
-	if c.verbose {
-		level = slog.LevelDebug
-	}
-	log := terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), level)
-	err := c.campaign(ctx, fail, writer, slog.New(&events.Handler{Next: log, Take: writer.Take}))
-	if err == nil && user.Err() == nil {
-		err = context.Cause(ctx) // fail ended the campaign, not the user
-	}
-	return err
+	return c.RunLasting(ctx, cli.LevelFor(c.verbose), writer.DroppedEvents, func(ctx context.Context, l cli.Lasting) error {
+		writer.Out = l.Stdout
+		return c.campaign(ctx, l.Fail, writer, slog.New(&events.Handler{Next: l.Log, Take: writer.Take}))
+	})
 }
 
 // check validates the flags before the command connects.

@@ -49,8 +49,7 @@ func (d *drillCommand) checkAlerts() error {
 // provokeAlerts provokes alerts until ctx ends.
 func (d *drillCommand) provokeAlerts(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
-	log := slog.New(terminal.NewLogHandler(d.Stderr, terminal.StyleFor(d.Stderr), slog.LevelInfo))
-	err := serving.Metrics(ctx, "--alerts", d.alerts.address, registry, log, func(ctx context.Context) error {
+	err := serving.Metrics(ctx, "--alerts", d.alerts.address, registry, d.Log(slog.LevelInfo), func(ctx context.Context) error {
 		if err := d.printProvocations(); err != nil {
 			return err
 		}

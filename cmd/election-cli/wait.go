@@ -130,7 +130,7 @@ func (c *waitCommand) condition() string {
 // wait returns nil once the condition holds and the result is written. An unreachable server is an error at once, unless a flag says
 // for how long to wait for it.
 func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) error {
-	log := slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelWarn))
+	log := c.Log(slog.LevelWarn)
 	client, err := c.Connection.ConnectWithRetry("election-cli wait", fail, log, nats.RetryOnFailedConnect(c.Connection.WaitsForServer()))
 	if err != nil {
 		return err

@@ -69,20 +69,11 @@ func (c *watchCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
-	defer fail(nil)
 	writer := &look.EventWriter{Style: terminal.StyleFor(c.Stdout), JSON: c.json}
-	stdout, stderr := terminal.NewQueue(c.Stdout, writer.DroppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
-	defer stderr.Close()
-	defer stdout.Close()
-	writer.Out = stdout
-	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
-	err := c.watch(ctx, fail, log, writer)
-	if err == nil && user.Err() == nil {
-		err = context.Cause(ctx) // fail ended the command, not the user
-	}
-	return err
+	return c.RunLasting(ctx, slog.LevelInfo, writer.DroppedEvents, func(ctx context.Context, l cli.Lasting) error {
+		writer.Out = l.Stdout
+		return cli.IgnoreIfDone(ctx, c.watch(ctx, l.Fail, slog.New(l.Log), writer))
+	})
 }
 
 // check validates the command line before the command connects.
@@ -101,11 +92,11 @@ func (c *watchCommand) check() error {
 func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out *look.EventWriter) error {
 	client, err := c.Connection.ConnectWithRetry("election-cli watch", fail, log)
 	if err != nil {
-		return cli.IgnoreIfDone(ctx, err)
+		return err
 	}
 	v, events, err := look.Follow(ctx, client, c.Bucket, log, c.keys...)
 	if err != nil {
-		return cli.IgnoreIfDone(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	c.logEnded(ctx, v, log)
