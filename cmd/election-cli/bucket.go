@@ -179,7 +179,7 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := b.Connection.Connect(nats.Name("election-cli bucket add"))
+	client, err := b.Connect("bucket add")
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (b *bucketCommand) edit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := b.Connection.Connect(nats.Name("election-cli bucket edit"))
+	client, err := b.Connect("bucket edit")
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func (b *bucketCommand) prune(ctx context.Context) error {
 
 // rm asks, and removes the bucket.
 func (b *bucketCommand) rm(ctx context.Context) error {
-	client, err := b.Connection.Connect(nats.Name("election-cli bucket rm"))
+	client, err := b.Connect("bucket rm")
 	if err != nil {
 		return err
 	}

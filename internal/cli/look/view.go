@@ -34,17 +34,21 @@ type View struct {
 
 // Open connects and returns a View of the bucket that the flags name. An unreachable server and a missing bucket are errors
 // at once. The caller must close the connection of the View.
-func Open(ctx context.Context, e *cli.Env, command string) (*View, error) {
-	client, bucket, err := e.Open(ctx, command)
+func Open(ctx context.Context, e *cli.Env, command string) (v *View, err error) {
+	client, err := e.Connect(command)
 	if err != nil {
 		return nil, err
 	}
-	v, err := New(ctx, client, bucket)
+	defer func() {
+		if err != nil {
+			client.Conn.Close()
+		}
+	}()
+	bucket, err := client.OpenBucket(ctx, e.Bucket)
 	if err != nil {
-		client.Conn.Close()
 		return nil, err
 	}
-	return v, nil
+	return New(ctx, client, bucket)
 }
 
 // New returns a View of the bucket.
