@@ -163,14 +163,12 @@ func (b *bucketCommand) config() (election.BucketConfig, error) {
 	if b.storage == "memory" {
 		c.Storage = jetstream.MemoryStorage
 	}
-	var problems []error
+	var problems cli.Problems
 	if b.ttl != 0 || b.ttlSet {
-		problems = append(problems, cli.CheckTTL(b.ttl))
+		problems.Add(cli.CheckTTL(b.ttl))
 	}
-	if b.replicasSet && b.replicas != 1 && b.replicas != 3 && b.replicas != 5 {
-		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", b.replicas))
-	}
-	return c, errors.Join(problems...)
+	problems.If(b.replicasSet && b.replicas != 1 && b.replicas != 3 && b.replicas != 5, "--replicas %d: give 1, 3 or 5", b.replicas)
+	return c, problems.Err()
 }
 
 // add creates the bucket, or reports that it exists.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/choria-io/fisk"
@@ -44,32 +43,24 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 
 // check validates the command line before the command connects.
 func (c *checkCommand) check() error {
-	var problems []error
+	var problems cli.Problems
 	for _, key := range c.Keys {
-		problems = append(problems, validate.Key(key))
+		problems.Add(validate.Key(key))
 	}
-	if len(c.Keys) > 0 && len(c.Expected) > 0 {
-		problems = append(problems, errors.New("KEY and --expect exclude each other: give all elections to one of them"))
-	}
-	if c.json && c.formatSet && c.format != checkup.FormatJSON {
-		problems = append(problems, fmt.Errorf("--json and --format %s exclude each other: give one of them", c.format))
-	}
+	problems.If(len(c.Keys) > 0 && len(c.Expected) > 0, "KEY and --expect exclude each other: give all elections to one of them")
+	problems.If(c.json && c.formatSet && c.format != checkup.FormatJSON, "--json and --format %s exclude each other: give one of them", c.format)
 	if c.json {
 		c.format = checkup.FormatJSON
 	}
 	for _, code := range c.Ignore {
-		problems = append(problems, checkIgnored(code))
+		problems.Add(checkIgnored(code))
 	}
-	if c.Grace < 0 {
-		problems = append(problems, fmt.Errorf("--grace %v: give a positive duration such as 5s", c.Grace))
-	}
-	if c.overdueSet && c.Overdue <= 0 {
-		problems = append(problems, fmt.Errorf("--overdue %v: give a positive duration such as 25s, or leave it out", c.Overdue))
-	}
-	problems = append(problems, c.As.UnmarshalText([]byte(c.as)))
+	problems.If(c.Grace < 0, "--grace %v: give a positive duration such as 5s", c.Grace)
+	problems.If(c.overdueSet && c.Overdue <= 0, "--overdue %v: give a positive duration such as 25s, or leave it out", c.Overdue)
+	problems.Add(c.As.UnmarshalText([]byte(c.as)))
 	slices.Sort(c.Keys)
 	c.Keys = slices.Compact(c.Keys)
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // run checks, writes the result, and returns the exit code of its status.

@@ -88,11 +88,9 @@ func (c *evictCommand) run(ctx context.Context) error {
 
 // check validates the command line before the command connects.
 func (c *evictCommand) check() error {
-	problems := []error{validate.Key(c.key)}
-	if c.revisionSet && c.revision == 0 {
-		problems = append(problems, fmt.Errorf("--revision 0: no record has this revision; %s shows the revision", c.NameCommand("info "+c.key)))
-	}
-	return errors.Join(problems...)
+	problems := cli.Problems{validate.Key(c.key)}
+	problems.If(c.revisionSet && c.revision == 0, "--revision 0: no record has this revision; %s shows the revision", c.NameCommand("info "+c.key))
+	return problems.Err()
 }
 
 // describe writes the leader and the consequences of an eviction.

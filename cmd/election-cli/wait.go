@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -60,17 +59,11 @@ func registerWait(app *fisk.Application, env *cli.Env) {
 
 // check validates the command line before the command connects.
 func (c *waitCommand) check() error {
-	problems := []error{validate.Key(c.key)}
-	if c.leaderSet && c.vacant {
-		problems = append(problems, errors.New("--leader and --vacant exclude each other: give one of them"))
-	}
-	if c.leaderSet && c.leader == "" {
-		problems = append(problems, errors.New("--leader is empty: name a candidate, or leave out --leader to wait for any leader"))
-	}
-	if c.maxWaitSet && c.maxWait <= 0 {
-		problems = append(problems, fmt.Errorf("--max-wait %v: give a positive duration such as 30s, or leave out --max-wait to wait without a limit", c.maxWait))
-	}
-	return errors.Join(problems...)
+	problems := cli.Problems{validate.Key(c.key)}
+	problems.If(c.leaderSet && c.vacant, "--leader and --vacant exclude each other: give one of them")
+	problems.If(c.leaderSet && c.leader == "", "--leader is empty: name a candidate, or leave out --leader to wait for any leader")
+	problems.If(c.maxWaitSet && c.maxWait <= 0, "--max-wait %v: give a positive duration such as 30s, or leave out --max-wait to wait without a limit", c.maxWait)
+	return problems.Err()
 }
 
 // run waits, and writes the result.

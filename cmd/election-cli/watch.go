@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -78,14 +76,12 @@ func (c *watchCommand) run(ctx context.Context) error {
 
 // check validates the command line before the command connects.
 func (c *watchCommand) check() error {
-	var problems []error
+	var problems cli.Problems
 	for _, key := range c.keys {
-		problems = append(problems, validate.Pattern(key))
+		problems.Add(validate.Pattern(key))
 	}
-	if c.countSet && c.count < 1 {
-		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave out --count to watch until interrupted", c.count))
-	}
-	return errors.Join(problems...)
+	problems.If(c.countSet && c.count < 1, "--count %d: give a positive number, or leave out --count to watch until interrupted", c.count)
+	return problems.Err()
 }
 
 // watch prints events until ctx ends, or until it has printed --count of them.

@@ -89,6 +89,26 @@ var flagNames = strings.NewReplacer("WithCampaignInterval", "--interval", "WithM
 // WithFlagNames returns a message of the library with the names of flags in place of those of Go options.
 func WithFlagNames(text string) string { return flagNames.Replace(text) }
 
+// Problems are the errors about a command line.
+type Problems []error
+
+// Add adds an error, unless it is nil.
+func (p *Problems) Add(err error) {
+	if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+// If adds an error if something is wrong.
+func (p *Problems) If(wrong bool, format string, args ...any) {
+	if wrong {
+		p.Add(fmt.Errorf(format, args...))
+	}
+}
+
+// Err returns all errors in one; nil if there is none.
+func (p Problems) Err() error { return errors.Join(p...) }
+
 // signalPairWindow is the time within which two signals count as one. timeout(1) signals both the process and its group.
 const signalPairWindow = time.Second
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -142,7 +141,7 @@ func (*values) IsCumulative() bool { return true }
 // the command would quietly use the default. An environment variable without a text counts as not set, as everywhere.
 func RefuseEmpty(app *fisk.Application) {
 	app.PreAction(func(line *fisk.ParseContext) error {
-		var problems []error
+		var problems Problems
 		for _, e := range line.Elements {
 			var name string
 			fix := "give it a value, or leave it out"
@@ -156,11 +155,9 @@ func RefuseEmpty(app *fisk.Application) {
 					fix = "give it a value"
 				}
 			}
-			if e.Value != nil && strings.TrimSpace(*e.Value) == "" {
-				problems = append(problems, fmt.Errorf("%s is empty, as of a shell variable that is not set: %s", name, fix))
-			}
+			problems.If(e.Value != nil && strings.TrimSpace(*e.Value) == "", "%s is empty, as of a shell variable that is not set: %s", name, fix)
 		}
-		return errors.Join(problems...)
+		return problems.Err()
 	})
 }
 
