@@ -203,7 +203,8 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if bucket.Refusal != nil && !kv.IsOnItsOwn(bucket.Refusal) {
 		fmt.Fprintf(b.Stderr, "It has one replica: while its server is away, nobody leads for long. Three were refused: %v\n", bucket.Refusal)
 	}
-	return errors.Join(err, look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
+	fmt.Fprint(b.Stderr, look.FindingsText(terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
+	return err
 }
 
 // edit changes the bucket, or reports what it would change.
@@ -243,7 +244,8 @@ func (b *bucketCommand) edit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning)
+	fmt.Fprint(b.Stderr, look.FindingsText(terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
+	return nil
 }
 
 // inspect looks at the bucket after a change.

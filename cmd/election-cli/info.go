@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/choria-io/fisk"
 
@@ -113,7 +114,7 @@ func (c *infoCommand) describeBucket(ctx context.Context, v *look.View) error {
 	if c.json {
 		err = terminal.WriteJSON(c.Stdout, b)
 	} else if err = b.Print(c.Stdout, st, v); err == nil {
-		err = look.PrintFindings(c.Stdout, st, b.Findings, admin.SeverityWarning)
+		_, err = fmt.Fprint(c.Stdout, look.FindingsText(st, b.Findings, admin.SeverityWarning))
 	}
 	if err == nil && b.Unfit() {
 		return &cli.ExitError{Code: cli.ExitNegative}

@@ -193,14 +193,10 @@ func (b *BucketInfo) Unfit() bool {
 
 // Print writes everything but the findings for people.
 func (b *BucketInfo) Print(w io.Writer, st terminal.Style, v *View) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
+	title := fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server)
+	_, err := fmt.Fprintf(w, "%s\n\n%s", st.Paint(terminal.Bold, title), b.properties(v).Text(st))
+	if err != nil || len(b.Elections) == 0 {
 		return err
-	}
-	if err := b.properties(v).Print(w, st); err != nil {
-		return err
-	}
-	if len(b.Elections) == 0 {
-		return nil
 	}
 	fmt.Fprintln(w)
 	return ElectionTable(v, b.Elections).Print(w, st)
@@ -275,8 +271,9 @@ func (p Peer) String() string {
 	return p.Name + ": " + strings.Join(state, ", ")
 }
 
-// PrintFindings writes the findings with at least the given severity, and the fix of each warning and critical finding.
-func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, minimum admin.Severity) error {
+// FindingsText returns the findings with at least the given severity, and the fix of each warning and critical finding.
+func FindingsText(st terminal.Style, findings []admin.Finding, minimum admin.Severity) string {
+	var text strings.Builder
 	for _, f := range findings {
 		if f.Severity < minimum {
 			continue
@@ -288,16 +285,12 @@ func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, min
 		case admin.SeverityWarning:
 			colour = terminal.Yellow
 		}
-		if _, err := fmt.Fprintf(w, "\n%s  %s: %s\n", st.Paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "\n%s  %s: %s\n", st.Paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message)
 		if f.Fix != "" && f.Severity > admin.SeverityInfo {
-			if _, err := fmt.Fprintf(w, "          Fix: %s\n", f.Fix); err != nil {
-				return err
-			}
+			fmt.Fprintf(&text, "          Fix: %s\n", f.Fix)
 		}
 	}
-	return nil
+	return text.String()
 }
 
 // ElectionTable returns a table of elections.

@@ -106,10 +106,8 @@ func stateOf(l election.Leader) string {
 // Print writes everything about the holder for people.
 func (h *Holder) Print(w io.Writer, st terminal.Style, v *View) error {
 	title := fmt.Sprintf("Election %s in bucket %s on %s", h.Key, v.Bucket.Bucket(), v.ServerURL())
-	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, title)); err != nil {
-		return err
-	}
-	return h.properties(v).Print(w, st)
+	_, err := fmt.Fprintf(w, "%s\n\n%s", st.Paint(terminal.Bold, title), h.properties(v).Text(st))
+	return err
 }
 
 // properties returns everything about the holder but its key.
