@@ -368,5 +368,5 @@ func (b *bucketCommand) remove(ctx context.Context, client *cli.Client) error {
 
 // notFound returns the error for a bucket that does not exist.
 func (b *bucketCommand) notFound(client *cli.Client) *cli.ExitError {
-	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("there is no bucket %q on %s: nothing was removed", b.Bucket, client.ServerURL())}
+	return cli.Negative("there is no bucket %q on %s: nothing was removed", b.Bucket, client.ServerURL())
 }

@@ -72,7 +72,7 @@ func (c *candidatesCommand) run(ctx context.Context) error {
 		fmt.Fprintf(c.Stderr, "%s holds the key, but does not answer\n", terminal.Quote(leader.Name))
 	}
 	if len(found) == 0 {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s; %s says why", terminal.Quote(c.key), c.NameCommand("check "+c.key))}
+		return cli.Negative("no candidate answers in %s; %s says why", terminal.Quote(c.key), c.NameCommand("check "+c.key))
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func negative(reason string) error {
 	if reason == "" {
 		return nil
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: reason}
+	return cli.Negative("%s", reason)
 }
 
 // applyProcessDefaults applies the defaults of --processes to flags that the user did not set, and copies the flags for such a drill.

@@ -65,11 +65,11 @@ func (c *evictCommand) run(ctx context.Context) error {
 	leader, err := v.Leader(ctx, c.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return look.NothingDone("%s", v.NobodyLeads(ctx, c.key).Message)
+		return cli.Negative("%v; nothing was done", v.NobodyLeads(ctx, c.key))
 	case err != nil:
 		return err
 	case c.revisionSet && leader.Revision != c.revision:
-		return look.NothingDone("the record of %s, the leader of %q, has revision %d and not %d", terminal.Quote(leader.Name), c.key, leader.Revision, c.revision)
+		return cli.Negative("the record of %s, the leader of %q, has revision %d and not %d; nothing was done", terminal.Quote(leader.Name), c.key, leader.Revision, c.revision)
 	}
 	c.describe(v, leader)
 	if err := c.Confirm(ctx, c.force, fmt.Sprintf("Evict %s from %q?", terminal.Quote(leader.Name), c.key)); err != nil {

@@ -164,7 +164,7 @@ func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) 
 	case errors.Is(err, election.ErrNoLeader):
 		return v.NobodyLeads(ctx, h.key)
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: h.Connection.Explain(err).Error()}
+		return cli.Negative("%v", h.Connection.Explain(err))
 	}
 	text := terminal.PrintableUpTo(cli.AsFlagError(err).Error(), terminal.MaxValue) // the text of a refusal comes from the leader, so it is untrusted
 	switch {
@@ -178,7 +178,7 @@ func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) 
 			text += fmt.Sprintf(", and %s ends the pause", h.resume())
 		}
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
+	return cli.Negative("%s", text)
 }
 
 // notAnswered returns the error of a request that the leader did not answer, with what to do: a leader that is cut off or hangs must not be evicted,
@@ -188,14 +188,14 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 	name := terminal.Quote(asked.Name)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: name + " does not answer; " + v.NobodyLeads(ctx, h.key).Message}
+		return cli.Negative("%s does not answer; %v", name, v.NobodyLeads(ctx, h.key))
 	case err != nil:
 		return err
 	case now.Instance != terminal.Printable(asked.Instance):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and %s leads %s now", name, terminal.Quote(now.Name), terminal.Quote(h.key))}
+		return cli.Negative("%s does not answer, and %s leads %s now", name, terminal.Quote(now.Name), terminal.Quote(h.key))
 	}
 	if !look.KeyExpires(now.Leader) {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and the bucket has no TTL, without which nobody takes over\nFix: run %s, and try again", name, h.NameCommand("bucket edit"))}
+		return cli.Negative("%s does not answer, and the bucket has no TTL, without which nobody takes over\nFix: run %s, and try again", name, h.NameCommand("bucket edit"))
 	}
 	then := "another candidate leads then, sooner than after an eviction, and safely"
 	if v.IsPaused(h.key) {
@@ -211,7 +211,7 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 		message = fmt.Sprintf("%s does not answer: it is cut off, hangs, or cannot be asked\nFix: %s: unless it renews, %s. If %s shows that it has renewed, it cannot be asked: stop %s, or run %s",
 			name, wait, then, h.NameCommand("info "+h.key), process, h.NameCommand("evict "+h.key))
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
+	return cli.Negative("%s", message)
 }
 
 // report waits for the successor, and writes the result.

@@ -48,7 +48,7 @@ type waitCommand struct {
 
 func registerWait(app *fisk.Application, env *cli.Env) {
 	c := &waitCommand{Env: env}
-	cmd := app.Command("wait", "Waits until a candidate leads, or until nobody does").HelpLong(waitHelp).Action(cli.Action(c.run))
+	cmd := app.Command("wait", "Waits until a candidate leads, or until nobody does").HelpLong(waitHelp).Action(cli.Request(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("leader", "Wait until the candidate NAME leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
 	cmd.Flag("vacant", "Wait until the key has no holder").UnNegatableBoolVar(&c.vacant)
@@ -74,16 +74,12 @@ func (c *waitCommand) run(ctx context.Context) error {
 	if !c.maxWaitSet && c.Connection.TimeoutSet {
 		c.maxWait = c.Connection.Timeout
 	}
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
+	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	if c.maxWait > 0 {
 		defer time.AfterFunc(c.maxWait, func() { fail(c.timedOut()) }).Stop()
 	}
 	err := c.wait(ctx, fail)
-	if err != nil && user.Err() != nil {
-		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "interrupted"}
-	}
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

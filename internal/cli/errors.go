@@ -32,6 +32,11 @@ type ExitError struct {
 // Error returns the message for the user.
 func (e *ExitError) Error() string { return e.Message }
 
+// Negative returns the error of a command with a negative result.
+func Negative(format string, args ...any) *ExitError {
+	return &ExitError{Code: ExitNegative, Message: fmt.Sprintf(format, args...)}
+}
+
 // CommandError marks an error that a command returned. Unmarked errors come from the parser of the command line.
 type CommandError struct{ error }
 

@@ -153,7 +153,7 @@ func (v *View) NobodyLeads(ctx context.Context, key string) *cli.ExitError {
 	} else {
 		message += fmt.Sprintf("; %s says why", v.NameCommand("check "+key))
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
+	return cli.Negative("%s", message)
 }
 
 // PausedVacancies returns an entry for each paused election that is not among the given ones: nobody leads it.
