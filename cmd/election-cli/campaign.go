@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
@@ -105,22 +104,16 @@ func (c *campaignCommand) check() error {
 	if c.name == "" {
 		c.name, c.serving.Identity = cli.DefaultName(), cli.Host()
 	}
-	switch {
-	case c.embedded && c.Connection.NamesServerByFlag():
-		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")
-	case !c.embedded && (c.portSet || c.ttlSet):
-		return errors.New("--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
-	}
+	problems := cli.Problems{c.health.Check(), c.serving.Check(c.name, c.key)}
+	problems.If(c.embedded && c.Connection.NamesServerByFlag(), "--embedded starts its own server: leave out --server and --context, or --embedded")
+	problems.If(!c.embedded && (c.portSet || c.ttlSet), "--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
 	}
-	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
-		return err
+	if c.embedded {
+		problems.Add(cli.CheckTTL(c.ttl))
 	}
-	if err := c.health.Check(); err != nil {
-		return err
-	}
-	return c.serving.Check(c.name, c.key)
+	return problems.Err()
 }
 
 // campaign connects, opens the bucket, and campaigns.
