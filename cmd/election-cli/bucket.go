@@ -361,7 +361,7 @@ func (b *bucketCommand) remove(ctx context.Context, client *cli.Client) error {
 		return fmt.Errorf("bucket %q on %s was not removed: %w", b.Bucket, client.ServerURL(), err)
 	}
 	if err != nil {
-		return cli.UnknownOutcome(ctx, err, "it is not known whether bucket %q on %s was removed: run '%s'", b.Bucket, client.ServerURL(), cli.CommandForBucket("bucket info", b.Bucket))
+		return cli.UnknownOutcome(ctx, err, "it is not known whether bucket %q on %s was removed: run %s", b.Bucket, client.ServerURL(), b.NameCommand("bucket info"))
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (c *lsCommand) endedHint(ctx context.Context, v *look.View) string {
 	if err != nil || len(ended) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; '%s' lists %s", cli.CommandForBucket("ls --ended", c.Bucket), terminal.Plural(len(ended), "ended election"))
+	return fmt.Sprintf("; %s lists %s", c.NameCommand("ls --ended"), terminal.Plural(len(ended), "ended election"))
 }
 
 // listEnded lists the elections that have ended.

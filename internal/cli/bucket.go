@@ -115,7 +115,7 @@ func (c *Client) PermanentError(bucket string, err error) error {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return &MissingBucketError{
 			Message: fmt.Sprintf("there is no bucket %q on %s in %s", bucket, c.ServerURL(), c.account()),
-			Fix:     fmt.Sprintf("create it with '%s', or name another with --bucket; if this is the wrong account, connect as a user of the right one", CommandForBucket("bucket add", bucket)),
+			Fix:     fmt.Sprintf("create it with %s, or name another with --bucket; if this is the wrong account, connect as a user of the right one", NameCommand("bucket add", bucket)),
 		}
 	case errors.Is(err, election.ErrInvalidOption):
 		return fmt.Errorf("--bucket %q is not a valid bucket name: use letters, digits, - and _", bucket)

@@ -57,7 +57,7 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 			found = append(found, fmt.Sprintf("  %s: %s instead of %s", d.Setting, d.Has, d.Want))
 		}
 		if d.Fixed {
-			change = fmt.Sprintf("Stop all candidates and remove it with '%s'", CommandForBucket("bucket rm", want.Name))
+			change = fmt.Sprintf("Stop all candidates and remove it with %s", NameCommand("bucket rm", want.Name))
 		}
 	}
 	if found != nil {

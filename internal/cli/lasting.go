@@ -8,7 +8,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/terminal"
 )
 
-// Lasting is what a command has that lasts until the user ends it. Its output never blocks it.
+// Lasting is what a command has that lasts until the user ends it. A reader that stops reading does not block the command.
 type Lasting struct {
 	Stdout io.Writer
 	Log    slog.Handler

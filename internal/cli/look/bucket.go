@@ -320,11 +320,11 @@ const maxNamedLeaders = 5
 // DescribeLeaders describes in one sentence which elections of the bucket have a leader.
 func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.Bucket) string {
 	where := fmt.Sprintf("Bucket %q on %s", bucket.Bucket(), client.ServerURL())
+	var leaders []election.Leader
 	o, err := observe.New(bucket)
-	if err != nil {
-		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
+	if err == nil {
+		leaders, err = o.Leaders(ctx)
 	}
-	leaders, err := o.Leaders(ctx)
 	if err != nil {
 		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
 	}
