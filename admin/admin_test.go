@@ -36,7 +36,7 @@ func TestAdminNeedsABucketThatKnowsItsConnection(t *testing.T) {
 func TestCandidatesDescribeThemselves(t *testing.T) {
 	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
-		a, others := candidates(f, "host-10", "host-2")
+		a, others := f.LeaderWith("host-10", "host-2")
 		others["host-10"].Link.DelayReplies(20 * time.Millisecond)
 		found, err := operator(f).Candidates(ctx, key)
 		f.Expect(err).NotTo(HaveOccurred())
@@ -82,7 +82,7 @@ func TestCandidateAnswersAsSoonAsItsCampaignCanBeSeen(t *testing.T) {
 
 func TestOperatorCanHaveTheLeaderHandOver(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		a, others := candidates(f, "b", "c")
+		a, others := f.LeaderWith("b", "c")
 		o := operator(f)
 		f.Expect(o.Transfer(ctx, key, "b")).To(Succeed())
 		f.Expect(others["b"].IsLeader()).To(BeTrue())

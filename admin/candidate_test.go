@@ -43,7 +43,7 @@ func standbysOf(f *fleet, key string) map[string]any {
 
 func TestCandidateSaysWhetherItWouldTakeOver(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		_, others := candidates(f, "b")
+		_, others := f.LeaderWith("b")
 		f.Expect(standbysOf(f, key)).To(Equal(map[string]any{"a": false, "b": true}))
 		others["b"].Pause()
 		f.Expect(standbysOf(f, key)).To(Equal(map[string]any{"a": false, "b": false}))

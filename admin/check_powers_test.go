@@ -27,7 +27,7 @@ func TestCheckWarnsOfPowersThatNoUserShouldHave(t *testing.T) {
 			{user: reader, password: x, permissions: {publish: $candidate, subscribe: ["_INBOX_reader.>", "_INBOX.>"]}}
 			{user: forger, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "_INBOX.>"], subscribe: ["_INBOX_forger.>"]}}
 		] }, no_auth_user: all`, func(f *fleet) {
-		a, _ := candidates(f, "b") // which receive what a check sends
+		a, _ := f.LeaderWith("b") // which receive what a check sends
 		before, _ := a.Term()
 		for user, expected := range map[string][]string{
 			"all": nil, "safe": nil, "by-control": {"allow-responses"}, "by-key": {"allow-responses"},

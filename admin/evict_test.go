@@ -26,7 +26,7 @@ func TestEvictDeletesTheKeyOfTheLeaderThatItReturns(t *testing.T) {
 		_, err = o.Evict(ctx, "a b")
 		f.Expect(err).To(MatchError(election.ErrInvalidOption))
 
-		a, others := candidates(f, "b")
+		a, others := f.LeaderWith("b")
 		evicted, err := o.Evict(ctx, key)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(evicted.Instance).To(Equal(a.Status().Instance))

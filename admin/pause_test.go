@@ -17,7 +17,7 @@ import (
 func TestPausedElectionKeepsItsLeaderAndGetsNoOther(t *testing.T) {
 	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleet) {
-		a, others := candidates(f, "b", "c")
+		a, others := f.LeaderWith("b", "c")
 		o := operator(f)
 		f.Expect(o.Pause(ctx, key)).To(Succeed())
 		f.Expect(o.Paused(ctx)).To(Equal([]string{key}))
@@ -104,7 +104,7 @@ func TestSomebodyLeadsSoonAfterAnOperatorResumesAnElectionThatWasReleased(t *tes
 	natstest.SkipIfShort(t)
 	for _, followers := range [][]string{nil, {"b"}, {"b", "c"}} {
 		fleettest.Run(t, func(f *fleet) {
-			a, others := candidates(f, followers...)
+			a, others := f.LeaderWith(followers...)
 			o := operator(f)
 			f.Expect(o.Pause(ctx, key)).To(Succeed())
 			f.Expect(a.Resign(ctx)).To(Succeed())
@@ -135,7 +135,7 @@ func TestResumeReachesCandidatesThatCannotBeNotified(t *testing.T) {
 
 func TestCandidateThatWasCutOffLearnsOfAPauseWhenItIsConnectedAgain(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		a, others := candidates(f, "b")
+		a, others := f.LeaderWith("b")
 		b := others["b"]
 		b.Link.Disconnect()
 		b.Link.Cut()
@@ -163,7 +163,7 @@ func TestTwoPausesAtOnceBothTakeEffect(t *testing.T) {
 
 func TestPauseOfOneElectionLeavesTheOthersAlone(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		a, others := candidates(f, "b")
+		a, others := f.LeaderWith("b")
 		o := operator(f)
 		f.Expect(o.Pause(ctx, "other")).To(Succeed())
 		f.Expect(o.Pause(ctx, "other")).To(Succeed(), "twice is once")

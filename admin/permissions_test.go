@@ -48,7 +48,7 @@ func TestOperatorIsAnsweredWhateverItsInboxPrefix(t *testing.T) {
 	for _, prefix := range []string{"_INBOX_ops", "ops.inbox", "election.ops"} {
 		t.Run(prefix, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleettest.Fleet) {
-				a, others := candidates(f, "b")
+				a, others := f.LeaderWith("b")
 				o := operator(f, nats.CustomInboxPrefix(prefix))
 				f.Expect(o.Candidates(ctx, key)).To(HaveLen(2))
 				f.Expect(o.Transfer(ctx, key, "b")).To(Succeed())
@@ -66,7 +66,7 @@ func TestOperatorThatMayNotReceiveAnswersLearnsWhatToPermit(t *testing.T) {
 		{user: candidate, password: x},
 		{user: deaf, password: x, permissions: {publish: ["$JS.API.>", "election-control.>"], subscribe: ["_INBOX.>"]}}
 	] }, no_auth_user: candidate`, func(f *fleet) {
-		candidates(f, "b")
+		f.LeaderWith("b")
 		o := operator(f, nats.UserInfo("deaf", "x"))
 		for _, ask := range []func() error{
 			func() error { _, err := o.Candidates(ctx, key); return err },
@@ -86,7 +86,7 @@ func TestOperatorWithoutPermissionLearnsWhatToPermit(t *testing.T) {
 		{user: candidate, password: x},
 		{user: reader, password: x, permissions: {publish: ["$JS.API.>"], subscribe: ["_INBOX.>"]}}
 	] }, no_auth_user: candidate`, func(f *fleet) {
-		a, _ := candidates(f, "b")
+		a, _ := f.LeaderWith("b")
 		o := operator(f, nats.UserInfo("reader", "x"))
 		for verb, ask := range map[string]func() error{
 			"candidates": func() error {
@@ -117,7 +117,7 @@ func TestAllRequestsAtOnceLearnThatTheyAreNotPermitted(t *testing.T) {
 		{user: candidate, password: x},
 		{user: reader, password: x, permissions: {publish: ["$JS.API.>", "election-control.*.candidates.scheduler"], subscribe: ["_INBOX.>", "election-answers.>"]}}
 	] }, no_auth_user: candidate`, func(f *fleet) {
-		candidates(f, "b")
+		f.LeaderWith("b")
 		o := operator(f, nats.UserInfo("reader", "x"))
 		var asking sync.WaitGroup
 		for i := range 32 {

@@ -26,7 +26,7 @@ func TestAllCandidatesAnswerAtOnceAfterTheBucketWasMadeAgain(t *testing.T) {
 			return bucket
 		}
 		remake()
-		_, others := candidates(f, "b", "c")
+		_, others := f.LeaderWith("b", "c")
 		after(time.Second)
 		bucket := remake() // which republishes on another subject
 		f.Expect(operator(f).Candidates(ctx, key)).To(HaveLen(3))
@@ -41,7 +41,7 @@ func TestAllCandidatesAnswerAtOnceAfterTheBucketWasMadeAgain(t *testing.T) {
 
 func TestRequestsThatNameABucketOfTheFutureKeepNoCandidateBusy(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		a, _ := candidates(f, "b")
+		a, _ := f.LeaderWith("b")
 		var loads atomic.Int64
 		a.Link.OnRequest(func(m faultproxy.Message) {
 			if strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") {

@@ -44,6 +44,21 @@ func locked(f *fleettest.Fleet, name string) (*mutex.Mutex, *faultproxy.Link) {
 	return m, l
 }
 
+// handOver has another wait for the lock that a holder unlocks after some time, and returns how long the other waited from then on.
+func handOver(f *fleettest.Fleet, holder, waiter *mutex.Mutex, after time.Duration) time.Duration {
+	f.Helper()
+	got := make(chan time.Time, 1)
+	go func() {
+		f.Expect(waiter.Lock(context.Background())).To(Succeed())
+		got <- time.Now()
+	}()
+	time.Sleep(after)
+	f.Expect(got).NotTo(Receive())
+	unlocked := time.Now()
+	f.Expect(holder.Unlock()).To(Succeed())
+	return (<-got).Sub(unlocked)
+}
+
 func TestLockHasAtMostOneHolderWhateverHappensToHolders(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		var turns atomic.Int64
@@ -83,16 +98,7 @@ func TestWaiterAcquiresTheLockMillisecondsAfterUnlock(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		a, _ := locked(f, "a")
 		waiter, _ := newMutex(f, "b")
-		got := make(chan time.Time, 1)
-		go func() {
-			f.Expect(waiter.Lock(context.Background())).To(Succeed())
-			got <- time.Now()
-		}()
-		time.Sleep(time.Minute)
-		f.Expect(got).NotTo(Receive())
-		unlocked := time.Now()
-		f.Expect(a.Unlock()).To(Succeed())
-		f.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", 50*time.Millisecond))
+		f.Expect(handOver(f, a, waiter, time.Minute)).To(BeNumerically("<", 50*time.Millisecond))
 		f.Expect(waiter.Unlock()).To(Succeed())
 	})
 }
@@ -109,15 +115,7 @@ func TestWaiterAcquiresTheLockMillisecondsAfterUnlockHoweverManyHaveGivenUp(t *t
 		}
 		waiter, _ := newMutex(f, "b")
 		for range 20 { // a holds the lock at the start of each
-			got := make(chan time.Time, 1)
-			go func() {
-				f.Expect(waiter.Lock(context.Background())).To(Succeed())
-				got <- time.Now()
-			}()
-			time.Sleep(time.Second)
-			unlocked := time.Now()
-			f.Expect(a.Unlock()).To(Succeed())
-			f.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", 50*time.Millisecond))
+			f.Expect(handOver(f, a, waiter, time.Second)).To(BeNumerically("<", 50*time.Millisecond))
 			a, waiter = waiter, a
 		}
 		f.Expect(a.Unlock()).To(Succeed())
@@ -277,15 +275,7 @@ func TestOnlyWaiterTakesTheLockAtOnce(t *testing.T) {
 		holder, _ := locked(f, "a")
 		waiter, _ := newMutex(f, "b")
 		for range 20 {
-			got := make(chan time.Time)
-			go func() {
-				f.Expect(waiter.Lock(context.Background())).To(Succeed())
-				got <- time.Now()
-			}()
-			time.Sleep(time.Second)
-			unlocked := time.Now()
-			f.Expect(holder.Unlock()).To(Succeed())
-			f.Expect((<-got).Sub(unlocked)).To(BeNumerically("<", time.Millisecond))
+			f.Expect(handOver(f, holder, waiter, time.Second)).To(BeNumerically("<", time.Millisecond))
 			holder, waiter = waiter, holder
 		}
 		f.Expect(holder.Unlock()).To(Succeed())

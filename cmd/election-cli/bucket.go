@@ -92,7 +92,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	b := &bucketCommand{Env: env}
 	cmd := app.Command("bucket", "Creates, changes, describes, prunes and removes the bucket that --bucket names")
 
-	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Action(b.add))
+	add := cmd.Command("add", "Creates a bucket for elections").HelpLong(bucketAddHelp).Action(cli.Request(b.add))
 	cli.DurationVar(add.Flag("ttl", "Length of a lease: the shorter, the sooner a crashed leader is replaced").Default(timing.DefaultTTL.String()), &b.ttl)
 	cli.IntVar(add.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default 3 where there is room for them, else 1)").IsSetByUser(&b.replicasSet), &b.replicas, 3)
 	cli.EnumVar(add.Flag("storage", "Storage: file, or memory, which loses the term numbers when the servers restart").Default("file"), &b.storage, "file", "memory")
@@ -101,7 +101,7 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cli.JSONVar(add, "Write the result as JSON", &b.json)
 	cli.WideVar(add, &b.wide)
 
-	edit := cmd.Command("edit", "Changes the bucket into one that is fit for elections").HelpLong(bucketEditHelp).Action(cli.Action(b.edit))
+	edit := cmd.Command("edit", "Changes the bucket into one that is fit for elections").HelpLong(bucketEditHelp).Action(cli.Request(b.edit))
 	cli.DurationVar(edit.Flag("ttl", "Length of a lease (default that of the bucket)").IsSetByUser(&b.ttlSet), &b.ttl)
 	cli.IntVar(edit.Flag("replicas", "Number of replicas in a cluster: 1, 3 or 5 (default as many as now)").IsSetByUser(&b.replicasSet), &b.replicas, 3)
 	cli.BytesVar(edit.Flag("max-bytes", "Most that the bucket stores: 1M holds 500 elections (default as now)"), &b.maxBytes)
@@ -110,17 +110,17 @@ func registerBucket(app *fisk.Application, env *cli.Env) {
 	cli.JSONVar(edit, "Write the result as JSON", &b.json)
 
 	info := &infoCommand{Env: env}
-	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Action(info.run))
+	show := cmd.Command("info", "Describes the bucket, like info").HelpLong(bucketInfoHelp).Action(cli.Request(info.run))
 	cli.JSONVar(show, "Write the result as JSON", &info.json)
 	cli.WideVar(show, &info.wide)
 
-	prune := cmd.Command("prune", "Forgets elections that have ended").HelpLong(bucketPruneHelp).Action(cli.Action(b.prune))
+	prune := cmd.Command("prune", "Forgets elections that have ended").HelpLong(bucketPruneHelp).Action(cli.Request(b.prune))
 	cli.DurationVar(prune.Flag("older-than", "Forget only elections that ended longer ago").Required(), &b.olderThan)
 	prune.Flag("dry-run", "List what would be forgotten, and forget nothing").UnNegatableBoolVar(&b.dryRun)
 	cli.ForceVar(prune, "Do not ask", &b.force)
 	cli.JSONVar(prune, "Write the result as JSON", &b.json)
 
-	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(cli.Action(b.rm))
+	rm := cmd.Command("rm", "Removes the bucket and all elections in it").HelpLong(bucketRmHelp).Action(cli.Request(b.rm))
 	cli.ForceVar(rm, "Do not ask", &b.force)
 }
 
@@ -163,14 +163,12 @@ func (b *bucketCommand) config() (election.BucketConfig, error) {
 	if b.storage == "memory" {
 		c.Storage = jetstream.MemoryStorage
 	}
-	var problems []error
+	var problems cli.Problems
 	if b.ttl != 0 || b.ttlSet {
-		problems = append(problems, cli.CheckTTL(b.ttl))
+		problems.Add(cli.CheckTTL(b.ttl))
 	}
-	if b.replicasSet && b.replicas != 1 && b.replicas != 3 && b.replicas != 5 {
-		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", b.replicas))
-	}
-	return c, errors.Join(problems...)
+	problems.If(b.replicasSet && b.replicas != 1 && b.replicas != 3 && b.replicas != 5, "--replicas %d: give 1, 3 or 5", b.replicas)
+	return c, problems.Err()
 }
 
 // add creates the bucket, or reports that it exists.
@@ -179,14 +177,14 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := b.Connection.Connect(nats.Name("election-cli bucket add"))
+	client, err := b.Connect("bucket add")
 	if err != nil {
 		return err
 	}
 	defer client.Conn.Close()
 	bucket, err := client.EnsureBucket(ctx, config)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	v, info, err := inspect(ctx, client, bucket.Bucket)
 	if err != nil {
@@ -205,7 +203,8 @@ func (b *bucketCommand) add(ctx context.Context) error {
 	if bucket.Refusal != nil && !kv.IsOnItsOwn(bucket.Refusal) {
 		fmt.Fprintf(b.Stderr, "It has one replica: while its server is away, nobody leads for long. Three were refused: %v\n", bucket.Refusal)
 	}
-	return errors.Join(err, look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
+	fmt.Fprint(b.Stderr, look.FindingsText(terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
+	return err
 }
 
 // edit changes the bucket, or reports what it would change.
@@ -214,14 +213,14 @@ func (b *bucketCommand) edit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := b.Connection.Connect(nats.Name("election-cli bucket edit"))
+	client, err := b.Connect("bucket edit")
 	if err != nil {
 		return err
 	}
 	defer client.Conn.Close()
 	bucket, changes, err := client.EditBucket(ctx, config, b.dryRun)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	report := bucketEditReport{Bucket: b.Bucket, Changed: !b.dryRun && len(changes) > 0, Changes: []bucketChange{}}
 	for _, c := range changes {
@@ -245,17 +244,18 @@ func (b *bucketCommand) edit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return look.PrintFindings(b.Stderr, terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning)
+	fmt.Fprint(b.Stderr, look.FindingsText(terminal.StyleFor(b.Stderr), info.Findings, admin.SeverityWarning))
+	return nil
 }
 
 // inspect looks at the bucket after a change.
 func inspect(ctx context.Context, client *cli.Client, bucket *election.Bucket) (*look.View, *look.BucketInfo, error) {
 	v, err := look.New(ctx, client, bucket)
 	if err != nil {
-		return nil, nil, cli.InterruptedOr(ctx, err)
+		return nil, nil, err
 	}
 	info, err := v.BucketInfo(ctx)
-	return v, info, cli.InterruptedOr(ctx, err)
+	return v, info, err
 }
 
 // bucketPruneReport is the result of bucket prune in the JSON output.
@@ -271,12 +271,12 @@ func (b *bucketCommand) prune(ctx context.Context) error {
 	}
 	v, err := look.Open(ctx, b.Env, "bucket prune")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	ended, err := v.Ended(ctx)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	before := v.Clock.Now().Add(-b.olderThan)
 	ended = slices.DeleteFunc(ended, func(e observe.Event) bool { return e.Kind != observe.Released || e.At.After(before) })
@@ -300,7 +300,7 @@ func (b *bucketCommand) prune(ctx context.Context) error {
 		var problems []error
 		for _, e := range ended {
 			if err := v.Admin.Forget(ctx, e); err != nil {
-				problems = append(problems, cli.InterruptedOr(ctx, err))
+				problems = append(problems, err)
 				continue
 			}
 			report.Forgotten = append(report.Forgotten, e)
@@ -316,7 +316,7 @@ func (b *bucketCommand) prune(ctx context.Context) error {
 
 // rm asks, and removes the bucket.
 func (b *bucketCommand) rm(ctx context.Context) error {
-	client, err := b.Connection.Connect(nats.Name("election-cli bucket rm"))
+	client, err := b.Connect("bucket rm")
 	if err != nil {
 		return err
 	}
@@ -326,12 +326,12 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 		return b.notFound(client)
 	}
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	request, cancel := context.WithTimeout(ctx, client.Timeout)
 	defer cancel()
 	if err := client.IsForElections(request, bucket); err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	leaders := look.DescribeLeaders(request, client, bucket)
 	if b.force {
@@ -351,7 +351,7 @@ func (b *bucketCommand) rm(ctx context.Context) error {
 func (b *bucketCommand) remove(ctx context.Context, client *cli.Client) error {
 	request, cancel := context.WithTimeout(ctx, client.Timeout)
 	defer cancel()
-	err := kv.UntilRefused(request, client.Conn, kv.ToRemove(kv.APIPrefix(client.JetStream), b.Bucket), func(ctx context.Context) error {
+	err := client.UntilRefused(request, kv.ToRemove, b.Bucket, func(ctx context.Context) error {
 		return client.JetStream.DeleteKeyValue(ctx, b.Bucket)
 	})
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -361,12 +361,12 @@ func (b *bucketCommand) remove(ctx context.Context, client *cli.Client) error {
 		return fmt.Errorf("bucket %q on %s was not removed: %w", b.Bucket, client.ServerURL(), err)
 	}
 	if err != nil {
-		return cli.UnknownOutcome(ctx, err, "it is not known whether bucket %q on %s was removed: run '%s'", b.Bucket, client.ServerURL(), cli.CommandForBucket("bucket info", b.Bucket))
+		return cli.UnknownOutcome(ctx, err, "it is not known whether bucket %q on %s was removed: run %s", b.Bucket, client.ServerURL(), b.NameCommand("bucket info"))
 	}
 	return nil
 }
 
 // notFound returns the error for a bucket that does not exist.
 func (b *bucketCommand) notFound(client *cli.Client) *cli.ExitError {
-	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("there is no bucket %q on %s: nothing was removed", b.Bucket, client.ServerURL())}
+	return cli.Negative("there is no bucket %q on %s: nothing was removed", b.Bucket, client.ServerURL())
 }

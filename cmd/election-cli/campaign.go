@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
@@ -93,24 +92,11 @@ func (c *campaignCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
-	defer fail(nil)
 	writer := &events.Writer{Style: terminal.StyleFor(c.Stdout), JSON: c.json, Common: events.Event{Election: c.key, Name: c.name}}
-	stdout, stderr := terminal.NewQueue(c.Stdout, writer.DroppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
-	defer stderr.Close()
-	defer stdout.Close()
-	writer.Out = stdout
-	level := slog.LevelInfo
-	if c.verbose {
-		level = slog.LevelDebug
-	}
-	log := terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), level)
-	err := c.campaign(ctx, fail, writer, slog.New(&events.Handler{Next: log, Take: writer.Take}))
-	if err == nil && user.Err() == nil {
-		err = context.Cause(ctx) // fail ended the campaign, not the user
-	}
-	return err
+	return c.RunLasting(ctx, cli.LevelFor(c.verbose), writer.DroppedEvents, func(ctx context.Context, l cli.Lasting) error {
+		writer.Out = l.Stdout
+		return c.campaign(ctx, l.Fail, writer, slog.New(&events.Handler{Next: l.Log, Take: writer.Take}))
+	})
 }
 
 // check validates the flags before the command connects.
@@ -118,22 +104,16 @@ func (c *campaignCommand) check() error {
 	if c.name == "" {
 		c.name, c.serving.Identity = cli.DefaultName(), cli.Host()
 	}
-	switch {
-	case c.embedded && c.Connection.NamesServerByFlag():
-		return errors.New("--embedded starts its own server: leave out --server and --context, or --embedded")
-	case !c.embedded && (c.portSet || c.ttlSet):
-		return errors.New("--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
-	}
+	problems := cli.Problems{c.health.Check(), c.serving.Check(c.name, c.key)}
+	problems.If(c.embedded && c.Connection.NamesServerByFlag(), "--embedded starts its own server: leave out --server and --context, or --embedded")
+	problems.If(!c.embedded && (c.portSet || c.ttlSet), "--port and --ttl configure the embedded server: add --embedded, or leave them out; 'election-cli bucket add --ttl' sets the TTL of a new bucket")
 	if c.embedded && !c.ttlSet {
 		c.ttl = campaignDefaultTTL
 	}
-	if err := cli.CheckTTL(c.ttl); c.embedded && err != nil {
-		return err
+	if c.embedded {
+		problems.Add(cli.CheckTTL(c.ttl))
 	}
-	if err := c.health.Check(); err != nil {
-		return err
-	}
-	return c.serving.Check(c.name, c.key)
+	return problems.Err()
 }
 
 // campaign connects, opens the bucket, and campaigns.
@@ -176,14 +156,14 @@ func (c *campaignCommand) campaign(ctx context.Context, fail context.CancelCause
 		err = cli.CheckInterval(ctx, c.interval, bucket)
 	}
 	if err != nil {
-		return cli.AsFlagError(err)
+		return err
 	}
 	served.Follow(context.WithoutCancel(ctx), client, bucket, e)
 	writer.SetBucket(ctx, client.ServerURL(), bucket, e.Term)
 	if c.work != nil {
-		return cli.AsFlagError(e.Run(ctx, c.work(e, log)))
+		return e.Run(ctx, c.work(e, log))
 	}
-	return cli.AsFlagError(e.Start(ctx))
+	return e.Start(ctx)
 }
 
 // hostWitness returns the witness that the environment names; nil if it names none. The command file has none: a file that a killed process
@@ -193,7 +173,7 @@ func (c *campaignCommand) hostWitness(log *slog.Logger) (*witness.Witness, error
 		return nil, nil
 	}
 	w, err := witness.OfHost(witness.WithLogger(log))
-	return w, cli.AsFlagError(err)
+	return w, err
 }
 
 // openBucket opens the bucket. On an embedded server it creates the bucket.

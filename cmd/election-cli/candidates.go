@@ -43,7 +43,7 @@ type candidatesCommand struct {
 
 func registerCandidates(app *fisk.Application, env *cli.Env) {
 	c := &candidatesCommand{Env: env}
-	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Action(c.run))
+	cmd := app.Command("candidates", "Lists the candidates that answer").HelpLong(candidatesHelp).Action(cli.Request(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cli.JSONVar(cmd, "Write the result as JSON", &c.json)
 	cli.WideVar(cmd, &c.wide)
@@ -53,26 +53,26 @@ func registerCandidates(app *fisk.Application, env *cli.Env) {
 func (c *candidatesCommand) run(ctx context.Context) error {
 	v, err := look.Open(ctx, c.Env, "candidates")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	found, err := v.Admin.Candidates(ctx, c.key)
 	if err != nil {
-		return cli.InterruptedOr(ctx, cli.AsFlagError(err))
+		return err
 	}
 	if err := c.write(found); err != nil {
 		return err
 	}
 	leader, err := v.Observer.Leader(ctx, c.key)
 	if err != nil && !errors.Is(err, election.ErrNoLeader) {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	answers := slices.ContainsFunc(found, func(f admin.Candidate) bool { return f.Instance == leader.Instance })
 	if leader.Name != "" && !answers {
 		fmt.Fprintf(c.Stderr, "%s holds the key, but does not answer\n", terminal.Quote(leader.Name))
 	}
 	if len(found) == 0 {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("no candidate answers in %s; %s says why", terminal.Quote(c.key), c.NameCommand("check "+c.key))}
+		return cli.Negative("no candidate answers in %s; %s says why", terminal.Quote(c.key), c.NameCommand("check "+c.key))
 	}
 	return nil
 }

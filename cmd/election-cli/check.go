@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/choria-io/fisk"
@@ -12,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/checkup"
 	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 // checkCommand implements check.
@@ -43,53 +43,54 @@ func registerCheck(app *fisk.Application, env *cli.Env) {
 
 // check validates the command line before the command connects.
 func (c *checkCommand) check() error {
-	var problems []error
+	var problems cli.Problems
 	for _, key := range c.Keys {
-		problems = append(problems, cli.CheckKey(key, false))
+		problems.Add(validate.Key(key))
 	}
-	if len(c.Keys) > 0 && len(c.Expected) > 0 {
-		problems = append(problems, errors.New("KEY and --expect exclude each other: give all elections to one of them"))
-	}
-	if c.json && c.formatSet && c.format != checkup.FormatJSON {
-		problems = append(problems, fmt.Errorf("--json and --format %s exclude each other: give one of them", c.format))
-	}
+	problems.If(len(c.Keys) > 0 && len(c.Expected) > 0, "KEY and --expect exclude each other: give all elections to one of them")
+	problems.If(c.json && c.formatSet && c.format != checkup.FormatJSON, "--json and --format %s exclude each other: give one of them", c.format)
 	if c.json {
 		c.format = checkup.FormatJSON
 	}
 	for _, code := range c.Ignore {
-		problems = append(problems, checkIgnored(code))
+		problems.Add(checkIgnored(code))
 	}
-	if c.Grace < 0 {
-		problems = append(problems, fmt.Errorf("--grace %v: give a positive duration such as 5s", c.Grace))
-	}
-	if c.overdueSet && c.Overdue <= 0 {
-		problems = append(problems, fmt.Errorf("--overdue %v: give a positive duration such as 25s, or leave it out", c.Overdue))
-	}
-	problems = append(problems, c.As.UnmarshalText([]byte(c.as)))
+	problems.If(c.Grace < 0, "--grace %v: give a positive duration such as 5s", c.Grace)
+	problems.If(c.overdueSet && c.Overdue <= 0, "--overdue %v: give a positive duration such as 25s, or leave it out", c.Overdue)
+	problems.Add(c.As.UnmarshalText([]byte(c.as)))
 	slices.Sort(c.Keys)
 	c.Keys = slices.Compact(c.Keys)
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // run checks, writes the result, and returns the exit code of its status.
 func (c *checkCommand) run(ctx context.Context) error {
-	if err := c.check(); err != nil {
+	var result *checkup.Result
+	err := cli.Interruptible(func(ctx context.Context) (err error) {
+		result, err = c.evaluate(ctx)
+		return err
+	})(ctx)
+	if err != nil {
 		return c.unknown(err)
+	}
+	return c.report(result)
+}
+
+// evaluate checks the bucket and its elections.
+func (c *checkCommand) evaluate(ctx context.Context) (*checkup.Result, error) {
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	v, err := look.Open(ctx, c.Env, "check")
 	var missing *cli.MissingBucketError
 	if errors.As(err, &missing) {
-		return c.report(c.WithoutBucket(c.Bucket, missing))
+		return c.WithoutBucket(c.Bucket, missing), nil
 	}
 	if err != nil {
-		return c.unknown(cli.InterruptedOr(ctx, err))
+		return nil, err
 	}
 	defer v.Conn.Close()
-	result, err := c.Evaluate(ctx, v)
-	if err != nil {
-		return c.unknown(cli.InterruptedOr(ctx, err))
-	}
-	return c.report(result)
+	return c.Evaluate(ctx, v)
 }
 
 // report writes the result, and returns the exit code of its status.
@@ -110,7 +111,7 @@ func (c *checkCommand) report(result *checkup.Result) (err error) {
 
 // unknown writes an error in the wanted format to stdout, where monitoring reads it, and returns the exit code of UNKNOWN.
 func (c *checkCommand) unknown(err error) error {
-	err = c.Connection.Explain(err)
+	err = c.Connection.Explain(cli.AsFlagError(err))
 	result := checkup.UnknownResult(c.Bucket, err)
 	switch c.format {
 	case checkup.FormatNagios:

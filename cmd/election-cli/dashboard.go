@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/dashboards"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/serving"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 const dashboardHelp = `Import the dashboard into Grafana by hand or by provisioning. In Grafana you choose the data source, the job, the instance and,
@@ -84,11 +84,11 @@ func (d *dashboardCommand) run(ctx context.Context) error {
 	if d.serve != "" {
 		return d.servePage(ctx)
 	}
-	if d.webConfig != "" {
-		return errors.New("--web-config is for --serve: add it, or leave --web-config out")
-	}
-	if len(d.expected) > 0 && d.name == "dashboard" {
-		return errors.New("--expect is for --serve, and for 'election-cli rules': add --serve, or leave --expect out")
+	var problems cli.Problems
+	problems.If(d.webConfig != "", "--web-config is for --serve: add it, or leave --web-config out")
+	problems.If(len(d.expected) > 0 && d.name == "dashboard", "--expect is for --serve, and for 'election-cli rules': add --serve, or leave --expect out")
+	if err := problems.Err(); err != nil {
+		return err
 	}
 	text, err := d.generate(dashboards.WithElection(d.election), dashboards.WithNamespace(d.namespace), dashboards.WithExpected(d.expected...))
 	if err != nil {
@@ -100,16 +100,14 @@ func (d *dashboardCommand) run(ctx context.Context) error {
 
 // servePage serves the page until ctx ends.
 func (d *dashboardCommand) servePage(ctx context.Context) error {
-	if d.namespace != "" {
-		return errors.New("--namespace is for the file that is printed: leave it out, or --serve")
-	}
+	var problems cli.Problems
+	problems.If(d.namespace != "", "--namespace is for the file that is printed: leave it out, or --serve")
+	problems.If(d.election != "" && len(d.expected) > 0, "--election and --expect exclude each other: a page about one election shows that one in any case")
 	if d.election != "" {
-		if err := cli.CheckKey(d.election, false); err != nil {
-			return err
-		}
+		problems.Add(validate.Key(d.election))
 	}
-	if d.election != "" && len(d.expected) > 0 {
-		return errors.New("--election and --expect exclude each other: a page about one election shows that one in any case")
+	if err := problems.Err(); err != nil {
+		return err
 	}
 	return serving.Bucket(ctx, d.Env, d.serve, d.webConfig, d.election, d.expected)
 }

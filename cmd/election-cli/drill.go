@@ -126,7 +126,7 @@ func negative(reason string) error {
 	if reason == "" {
 		return nil
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: reason}
+	return cli.Negative("%s", reason)
 }
 
 // applyProcessDefaults applies the defaults of --processes to flags that the user did not set, and copies the flags for such a drill.
@@ -147,26 +147,16 @@ func (d *drillCommand) applyProcessDefaults() {
 // check validates the flags before the drill connects or starts anything.
 func (d *drillCommand) check() error {
 	d.applyProcessDefaults()
-	problems := []error{cli.CheckTTL(d.config.TTL), d.processes.check(), d.checkAlerts()}
-	if d.processes.on && (d.roundsSet || d.embedded || d.Connection.NamesServerByFlag()) {
-		problems = append(problems, errors.New("--processes starts its own cluster and has no rounds: leave out --server, --context, --embedded and --rounds"))
-	}
-	if d.config.Candidates < drill.MinCandidates || d.config.Candidates > drill.MaxCandidates {
-		problems = append(problems, fmt.Errorf("--candidates %d: give %d to %d; a failover needs a second candidate", d.config.Candidates, drill.MinCandidates, drill.MaxCandidates))
-	}
-	if d.config.Rounds < 1 || d.config.Rounds > drill.MaxRounds {
-		problems = append(problems, fmt.Errorf("--rounds %d: give 1 to %d", d.config.Rounds, drill.MaxRounds))
-	}
-	if d.config.Replicas != 1 && d.config.Replicas != 3 && d.config.Replicas != 5 {
-		problems = append(problems, fmt.Errorf("--replicas %d: give 1, 3 or 5", d.config.Replicas))
-	}
-	if d.embedded && d.Connection.NamesServerByFlag() {
-		problems = append(problems, errors.New("--embedded starts its own server: leave out --server and --context, or leave out --embedded"))
-	}
+	problems := cli.Problems{cli.CheckTTL(d.config.TTL), d.processes.check(), d.checkAlerts()}
+	problems.If(d.processes.on && (d.roundsSet || d.embedded || d.Connection.NamesServerByFlag()), "--processes starts its own cluster and has no rounds: leave out --server, --context, --embedded and --rounds")
+	problems.If(d.config.Candidates < drill.MinCandidates || d.config.Candidates > drill.MaxCandidates, "--candidates %d: give %d to %d; a failover needs a second candidate", d.config.Candidates, drill.MinCandidates, drill.MaxCandidates)
+	problems.If(d.config.Rounds < 1 || d.config.Rounds > drill.MaxRounds, "--rounds %d: give 1 to %d", d.config.Rounds, drill.MaxRounds)
+	problems.If(d.config.Replicas != 1 && d.config.Replicas != 3 && d.config.Replicas != 5, "--replicas %d: give 1, 3 or 5", d.config.Replicas)
+	problems.If(d.embedded && d.Connection.NamesServerByFlag(), "--embedded starts its own server: leave out --server and --context, or leave out --embedded")
 	if d.svg != "" {
-		problems = append(problems, host.CheckWritable("--svg", d.svg))
+		problems.Add(host.CheckWritable("--svg", d.svg))
 	}
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // printer is the result of a drill, which can be written as text.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -37,20 +36,17 @@ func (a *alertFlags) register(cmd *fisk.CmdClause) {
 
 // checkAlerts returns an error for flags that do not go together with --alerts.
 func (d *drillCommand) checkAlerts() error {
-	switch {
-	case d.alerts.address == "" && len(d.alerts.names) > 0:
-		return errors.New("--alert requires --alerts: give both, or leave --alert out")
-	case d.alerts.address != "" && (d.processes.on || d.candidatesSet || d.ttlSet || d.roundsSet || d.replicasSet || d.json || d.svg != "" || d.Connection.NamesServerByFlag()):
-		return errors.New("--alerts measures nothing, on servers of its own: leave out all other flags but --alert")
-	}
-	return nil
+	others := d.processes.on || d.candidatesSet || d.ttlSet || d.roundsSet || d.replicasSet || d.json || d.svg != "" || d.Connection.NamesServerByFlag()
+	var problems cli.Problems
+	problems.If(d.alerts.address == "" && len(d.alerts.names) > 0, "--alert requires --alerts: give both, or leave --alert out")
+	problems.If(d.alerts.address != "" && others, "--alerts measures nothing, on servers of its own: leave out all other flags but --alert")
+	return problems.Err()
 }
 
 // provokeAlerts provokes alerts until ctx ends.
 func (d *drillCommand) provokeAlerts(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
-	log := slog.New(terminal.NewLogHandler(d.Stderr, terminal.StyleFor(d.Stderr), slog.LevelInfo))
-	err := serving.Metrics(ctx, "--alerts", d.alerts.address, registry, log, func(ctx context.Context) error {
+	err := serving.Metrics(ctx, "--alerts", d.alerts.address, registry, d.Log(slog.LevelInfo), func(ctx context.Context) error {
 		if err := d.printProvocations(); err != nil {
 			return err
 		}

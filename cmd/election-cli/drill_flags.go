@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -45,29 +44,25 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 
 // check returns an error that names every invalid flag, and sets the defaults that depend on other flags.
 func (p *processFlags) check() error {
-	var problems []error
+	var problems cli.Problems
 	if !p.on {
 		for _, name := range slices.Sorted(maps.Keys(p.set)) {
-			if *p.set[name] {
-				problems = append(problems, fmt.Errorf("--%s requires --processes: give both, or leave --%[1]s out", name))
-			}
+			problems.If(*p.set[name], "--%s requires --processes: give both, or leave --%[1]s out", name)
 		}
-		return errors.Join(problems...)
+		return problems.Err()
 	}
-	if *p.set["every"] && p.Interval < 500*time.Millisecond {
-		problems = append(problems, fmt.Errorf("--every %v: give at least 500ms, or leave it out to wait for a leader after each fault", p.Interval))
-	}
+	problems.If(*p.set["every"] && p.Interval < 500*time.Millisecond, "--every %v: give at least 500ms, or leave it out to wait for a leader after each fault", p.Interval)
 	if !*p.set["stand-down"] {
 		p.StandDown = p.TTL * 3 / 4
 	}
 	var err error
-	if p.ReplyLoss, err = parseRate(p.rate); err != nil {
-		problems = append(problems, fmt.Errorf("--lose-replies %s: %w", p.rate, err))
-	}
+	p.ReplyLoss, err = parseRate(p.rate)
+	problems.If(err != nil, "--lose-replies %s: %w", p.rate, err)
 	if !*p.set["seed"] {
 		p.Seed = rand.Uint64N(1_000_000)
 	}
-	return errors.Join(append(problems, p.Config.Validate())...)
+	problems.Add(p.Config.Validate())
+	return problems.Err()
 }
 
 // parseRate parses a share of all replies, such as 1% or 0.01.

@@ -11,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 const evictHelp = `The command shows the leader, asks, and deletes the leader's key. The leader loses its term when it is notified, or at its next
@@ -44,7 +45,7 @@ type evictCommand struct {
 
 func registerEvict(app *fisk.Application, env *cli.Env) {
 	c := &evictCommand{Env: env}
-	cmd := app.Command("evict", "Deletes the leader's key (the leader loses its term)").HelpLong(evictHelp).Action(cli.Action(c.run))
+	cmd := app.Command("evict", "Deletes the leader's key (the leader loses its term)").HelpLong(evictHelp).Action(cli.Request(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cli.ForceVar(cmd, "Do not ask", &c.force)
 	cli.Uint64Var(cmd.Flag("revision", "Evict only while the record has this revision").IsSetByUser(&c.revisionSet), &c.revision)
@@ -58,17 +59,17 @@ func (c *evictCommand) run(ctx context.Context) error {
 	}
 	v, err := look.Open(ctx, c.Env, "evict")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	leader, err := v.Leader(ctx, c.key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return look.NothingDone("%s", v.NobodyLeads(ctx, c.key).Message)
+		return cli.Negative("%v; nothing was done", v.NobodyLeads(ctx, c.key))
 	case err != nil:
-		return cli.InterruptedOr(ctx, err)
+		return err
 	case c.revisionSet && leader.Revision != c.revision:
-		return look.NothingDone("the record of %s, the leader of %q, has revision %d and not %d", terminal.Quote(leader.Name), c.key, leader.Revision, c.revision)
+		return cli.Negative("the record of %s, the leader of %q, has revision %d and not %d; nothing was done", terminal.Quote(leader.Name), c.key, leader.Revision, c.revision)
 	}
 	c.describe(v, leader)
 	if err := c.Confirm(ctx, c.force, fmt.Sprintf("Evict %s from %q?", terminal.Quote(leader.Name), c.key)); err != nil {
@@ -87,11 +88,9 @@ func (c *evictCommand) run(ctx context.Context) error {
 
 // check validates the command line before the command connects.
 func (c *evictCommand) check() error {
-	problems := []error{cli.CheckKey(c.key, false)}
-	if c.revisionSet && c.revision == 0 {
-		problems = append(problems, fmt.Errorf("--revision 0: no record has this revision; %s shows the revision", c.NameCommand("info "+c.key)))
-	}
-	return errors.Join(problems...)
+	problems := cli.Problems{validate.Key(c.key)}
+	problems.If(c.revisionSet && c.revision == 0, "--revision 0: no record has this revision; %s shows the revision", c.NameCommand("info "+c.key))
+	return problems.Err()
 }
 
 // describe writes the leader and the consequences of an eviction.
@@ -112,7 +111,7 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 		verb = "has won and is about to lead"
 	}
 	lease, then := "its lease ends in "+terminal.FormatDuration(max(h.TimeLeft, 0)), fmt.Sprintf("Then another candidate is elected, and leads after at least %s.", terminal.FormatDuration(v.TTL()))
-	if !h.KeyExpires() {
+	if !look.KeyExpires(h.Leader) {
 		lease, then = "the bucket has no TTL", fmt.Sprintf("Nobody is elected then before %s has given the bucket a TTL.", c.NameCommand("bucket edit"))
 	}
 	fmt.Fprintf(c.Stderr, "%s %s %q%s, term %s; it renewed %s, and %s.\n", terminal.Quote(h.Name), verb, c.key, since, terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), lease)

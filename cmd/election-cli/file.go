@@ -106,5 +106,5 @@ func (c *fileCommand) checkFile(path string) error {
 	if result.Fresh {
 		return nil
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("the leader file %s is not fresh: %s", path, result.Reason)}
+	return cli.Negative("the leader file %s is not fresh: %s", path, result.Reason)
 }

@@ -72,13 +72,13 @@ type handoverReport struct {
 
 func registerHandover(app *fisk.Application, env *cli.Env) {
 	resign := &handoverCommand{Env: env}
-	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Action(resign.run))
+	cmd := app.Command("resign", "Asks a leader to resign").HelpLong(resignHelp).Action(cli.Request(resign.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&resign.key)
 	cli.ForceVar(cmd, "Do not ask, even if no other candidate is ready", &resign.force)
 	cli.JSONVar(cmd, "Write the result as JSON", &resign.json)
 
 	transfer := &handoverCommand{Env: env}
-	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Action(transfer.run))
+	cmd = app.Command("transfer", "Asks a leader to hand over to another candidate").HelpLong(transferHelp).Action(cli.Request(transfer.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&transfer.key)
 	cmd.Flag("to", "Name or instance of the candidate that should lead").Required().PlaceHolder("NAME").StringVar(&transfer.to)
 	cli.JSONVar(cmd, "Write the result as JSON", &transfer.json)
@@ -88,12 +88,12 @@ func registerHandover(app *fisk.Application, env *cli.Env) {
 func (h *handoverCommand) run(ctx context.Context) error {
 	v, err := look.Open(ctx, h.Env, "hand over")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	leader, err := v.Observer.Leader(ctx, h.key)
 	if err != nil {
-		return cli.InterruptedOr(ctx, h.notDone(ctx, v, err))
+		return h.notDone(ctx, v, err)
 	}
 	if h.to == "" {
 		if err := h.confirm(ctx, v, leader); err != nil {
@@ -139,7 +139,7 @@ func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader elec
 	candidates, err := v.Admin.Candidates(ctx, h.key)
 	refused := errors.Is(err, nats.ErrPermissionViolation) // a user without this permission may still resign the leader
 	if err != nil && !refused {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	for _, c := range candidates {
 		if c.Ready {
@@ -159,10 +159,12 @@ func (h *handoverCommand) confirm(ctx context.Context, v *look.View, leader elec
 // notDone returns the error of a request that failed or that the leader refused.
 func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) error {
 	switch {
+	case ctx.Err() != nil:
+		return err
 	case errors.Is(err, election.ErrNoLeader):
 		return v.NobodyLeads(ctx, h.key)
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: h.Connection.Explain(err).Error()}
+		return cli.Negative("%v", h.Connection.Explain(err))
 	}
 	text := terminal.PrintableUpTo(cli.AsFlagError(err).Error(), terminal.MaxValue) // the text of a refusal comes from the leader, so it is untrusted
 	switch {
@@ -176,7 +178,7 @@ func (h *handoverCommand) notDone(ctx context.Context, v *look.View, err error) 
 			text += fmt.Sprintf(", and %s ends the pause", h.resume())
 		}
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: text}
+	return cli.Negative("%s", text)
 }
 
 // notAnswered returns the error of a request that the leader did not answer, with what to do: a leader that is cut off or hangs must not be evicted,
@@ -186,14 +188,14 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 	name := terminal.Quote(asked.Name)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: name + " does not answer; " + v.NobodyLeads(ctx, h.key).Message}
+		return cli.Negative("%s does not answer; %v", name, v.NobodyLeads(ctx, h.key))
 	case err != nil:
-		return cli.InterruptedOr(ctx, err)
+		return err
 	case now.Instance != terminal.Printable(asked.Instance):
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and %s leads %s now", name, terminal.Quote(now.Name), terminal.Quote(h.key))}
+		return cli.Negative("%s does not answer, and %s leads %s now", name, terminal.Quote(now.Name), terminal.Quote(h.key))
 	}
-	if !now.KeyExpires() {
-		return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf("%s does not answer, and the bucket has no TTL, without which nobody takes over\nFix: run %s, and try again", name, h.NameCommand("bucket edit"))}
+	if !look.KeyExpires(now.Leader) {
+		return cli.Negative("%s does not answer, and the bucket has no TTL, without which nobody takes over\nFix: run %s, and try again", name, h.NameCommand("bucket edit"))
 	}
 	then := "another candidate leads then, sooner than after an eviction, and safely"
 	if v.IsPaused(h.key) {
@@ -209,7 +211,7 @@ func (h *handoverCommand) notAnswered(ctx context.Context, v *look.View, asked e
 		message = fmt.Sprintf("%s does not answer: it is cut off, hangs, or cannot be asked\nFix: %s: unless it renews, %s. If %s shows that it has renewed, it cannot be asked: stop %s, or run %s",
 			name, wait, then, h.NameCommand("info "+h.key), process, h.NameCommand("evict "+h.key))
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
+	return cli.Negative("%s", message)
 }
 
 // report waits for the successor, and writes the result.

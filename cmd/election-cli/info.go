@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/choria-io/fisk"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 const (
@@ -48,7 +50,7 @@ type infoCommand struct {
 
 func registerInfo(app *fisk.Application, env *cli.Env) {
 	c := &infoCommand{Env: env}
-	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Action(c.run))
+	cmd := app.Command("info", "Describes the bucket, or one election").HelpLong(infoHelp).Action(cli.Request(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").StringVar(&c.key)
 	cli.JSONVar(cmd, "Write the result as JSON", &c.json)
 	cli.WideVar(cmd, &c.wide)
@@ -57,19 +59,19 @@ func registerInfo(app *fisk.Application, env *cli.Env) {
 // run describes the bucket or the election.
 func (c *infoCommand) run(ctx context.Context) error {
 	if c.key != "" {
-		if err := cli.CheckKey(c.key, false); err != nil {
+		if err := validate.Key(c.key); err != nil {
 			return err
 		}
 	}
 	v, err := look.Open(ctx, c.Env, "info")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	if c.key == "" {
-		return cli.InterruptedOr(ctx, c.describeBucket(ctx, v))
+		return c.describeBucket(ctx, v)
 	}
-	return cli.InterruptedOr(ctx, c.describeElection(ctx, v))
+	return c.describeElection(ctx, v)
 }
 
 // describeElection describes one election.
@@ -112,7 +114,7 @@ func (c *infoCommand) describeBucket(ctx context.Context, v *look.View) error {
 	if c.json {
 		err = terminal.WriteJSON(c.Stdout, b)
 	} else if err = b.Print(c.Stdout, st, v); err == nil {
-		err = look.PrintFindings(c.Stdout, st, b.Findings, admin.SeverityWarning)
+		_, err = fmt.Fprint(c.Stdout, look.FindingsText(st, b.Findings, admin.SeverityWarning))
 	}
 	if err == nil && b.Unfit() {
 		return &cli.ExitError{Code: cli.ExitNegative}

@@ -36,7 +36,7 @@ type lsCommand struct {
 
 func registerLs(app *fisk.Application, env *cli.Env) {
 	c := &lsCommand{Env: env}
-	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(cli.Action(c.run))
+	cmd := app.Command("ls", "Lists the elections of the bucket with their leaders").Alias("list").HelpLong(lsHelp).Action(cli.Request(c.run))
 	cli.JSONVar(cmd, "Write the elections as JSON", &c.json)
 	cli.WideVar(cmd, &c.wide)
 	cmd.Flag("ended", "List the elections that have ended, with their last leaders").UnNegatableBoolVar(&c.ended)
@@ -46,15 +46,15 @@ func registerLs(app *fisk.Application, env *cli.Env) {
 func (c *lsCommand) run(ctx context.Context) error {
 	v, err := look.Open(ctx, c.Env, "ls")
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	if c.ended {
-		return cli.InterruptedOr(ctx, c.listEnded(ctx, v))
+		return c.listEnded(ctx, v)
 	}
 	elections, err := v.Leaders(ctx)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	v.CountStandbys(ctx, elections)
 	elections = append(elections, v.PausedVacancies(elections)...)
@@ -74,7 +74,7 @@ func (c *lsCommand) endedHint(ctx context.Context, v *look.View) string {
 	if err != nil || len(ended) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; '%s' lists %s", cli.CommandForBucket("ls --ended", c.Bucket), terminal.Plural(len(ended), "ended election"))
+	return fmt.Sprintf("; %s lists %s", c.NameCommand("ls --ended"), terminal.Plural(len(ended), "ended election"))
 }
 
 // listEnded lists the elections that have ended.

@@ -11,6 +11,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 )
 
 const pauseHelp = `The leader keeps leading, but no candidate campaigns, not even a candidate that starts later. If the leader stops or fails, the
@@ -38,9 +39,9 @@ type pauseCommand struct {
 
 func registerPause(app *fisk.Application, env *cli.Env) {
 	c := &pauseCommand{Env: env}
-	pause := app.Command("pause", "Stops all candidates of an election from campaigning").HelpLong(pauseHelp).Action(cli.Action(c.pause))
+	pause := app.Command("pause", "Stops all candidates of an election from campaigning").HelpLong(pauseHelp).Action(cli.Request(c.pause))
 	cli.ForceVar(pause, "Do not ask", &c.force)
-	resume := app.Command("resume", "Lets candidates campaign again").HelpLong(resumeHelp).Action(cli.Action(c.resume))
+	resume := app.Command("resume", "Lets candidates campaign again").HelpLong(resumeHelp).Action(cli.Request(c.resume))
 	for _, cmd := range []*fisk.CmdClause{pause, resume} {
 		cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	}
@@ -89,15 +90,15 @@ func (p *pauseCommand) resume(ctx context.Context) error {
 
 // change opens the bucket and changes the election.
 func (p *pauseCommand) change(ctx context.Context, command string, do func(*look.View) error) error {
-	if err := cli.CheckKey(p.key, false); err != nil {
+	if err := validate.Key(p.key); err != nil {
 		return err
 	}
 	v, err := look.Open(ctx, p.Env, command)
 	if err != nil {
-		return cli.InterruptedOr(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
-	return cli.InterruptedOr(ctx, cli.AsFlagError(do(v)))
+	return do(v)
 }
 
 // confirm asks the user if nothing shows that the election exists. What cannot be found out, for want of permission, is no reason to ask.

@@ -52,7 +52,7 @@ func (c *serverCommand) run(ctx context.Context) error {
 	if c.Connection.NamesServerByFlag() {
 		return errors.New("the command starts its own server: leave out --server and --context, and give --port")
 	}
-	log := slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
+	log := c.Log(slog.LevelInfo)
 	c.config.Log = log
 	e, err := embedded.Start(c.config)
 	if err != nil {

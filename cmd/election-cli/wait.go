@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/supervise"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -48,7 +48,7 @@ type waitCommand struct {
 
 func registerWait(app *fisk.Application, env *cli.Env) {
 	c := &waitCommand{Env: env}
-	cmd := app.Command("wait", "Waits until a candidate leads, or until nobody does").HelpLong(waitHelp).Action(cli.Action(c.run))
+	cmd := app.Command("wait", "Waits until a candidate leads, or until nobody does").HelpLong(waitHelp).Action(cli.Request(c.run))
 	cmd.Arg("key", "The election, a key of the bucket").Required().StringVar(&c.key)
 	cmd.Flag("leader", "Wait until the candidate NAME leads").PlaceHolder("NAME").IsSetByUser(&c.leaderSet).StringVar(&c.leader)
 	cmd.Flag("vacant", "Wait until the key has no holder").UnNegatableBoolVar(&c.vacant)
@@ -59,17 +59,11 @@ func registerWait(app *fisk.Application, env *cli.Env) {
 
 // check validates the command line before the command connects.
 func (c *waitCommand) check() error {
-	problems := []error{cli.CheckKey(c.key, false)}
-	if c.leaderSet && c.vacant {
-		problems = append(problems, errors.New("--leader and --vacant exclude each other: give one of them"))
-	}
-	if c.leaderSet && c.leader == "" {
-		problems = append(problems, errors.New("--leader is empty: name a candidate, or leave out --leader to wait for any leader"))
-	}
-	if c.maxWaitSet && c.maxWait <= 0 {
-		problems = append(problems, fmt.Errorf("--max-wait %v: give a positive duration such as 30s, or leave out --max-wait to wait without a limit", c.maxWait))
-	}
-	return errors.Join(problems...)
+	problems := cli.Problems{validate.Key(c.key)}
+	problems.If(c.leaderSet && c.vacant, "--leader and --vacant exclude each other: give one of them")
+	problems.If(c.leaderSet && c.leader == "", "--leader is empty: name a candidate, or leave out --leader to wait for any leader")
+	problems.If(c.maxWaitSet && c.maxWait <= 0, "--max-wait %v: give a positive duration such as 30s, or leave out --max-wait to wait without a limit", c.maxWait)
+	return problems.Err()
 }
 
 // run waits, and writes the result.
@@ -80,16 +74,12 @@ func (c *waitCommand) run(ctx context.Context) error {
 	if !c.maxWaitSet && c.Connection.TimeoutSet {
 		c.maxWait = c.Connection.Timeout
 	}
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
+	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	if c.maxWait > 0 {
 		defer time.AfterFunc(c.maxWait, func() { fail(c.timedOut()) }).Stop()
 	}
 	err := c.wait(ctx, fail)
-	if err != nil && user.Err() != nil {
-		return &cli.ExitError{Code: cli.ExitInterrupted, Message: "interrupted"}
-	}
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -129,7 +119,7 @@ func (c *waitCommand) condition() string {
 // wait returns nil once the condition holds and the result is written. An unreachable server is an error at once, unless a flag says
 // for how long to wait for it.
 func (c *waitCommand) wait(ctx context.Context, fail context.CancelCauseFunc) error {
-	log := slog.New(terminal.NewLogHandler(c.Stderr, terminal.StyleFor(c.Stderr), slog.LevelWarn))
+	log := c.Log(slog.LevelWarn)
 	client, err := c.Connection.ConnectWithRetry("election-cli wait", fail, log, nats.RetryOnFailedConnect(c.Connection.WaitsForServer()))
 	if err != nil {
 		return err

@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/choria-io/fisk"
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/validate"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -67,50 +67,41 @@ func (c *watchCommand) run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
-	defer fail(nil)
 	writer := &look.EventWriter{Style: terminal.StyleFor(c.Stdout), JSON: c.json}
-	stdout, stderr := terminal.NewQueue(c.Stdout, writer.DroppedEvents, fail), terminal.NewQueue(c.Stderr, terminal.DroppedLines, fail)
-	defer stderr.Close()
-	defer stdout.Close()
-	writer.Out = stdout
-	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), slog.LevelInfo))
-	err := c.watch(ctx, fail, log, writer)
-	if err == nil && user.Err() == nil {
-		err = context.Cause(ctx) // fail ended the command, not the user
-	}
-	return err
+	return c.RunLasting(ctx, slog.LevelInfo, writer.DroppedEvents, func(ctx context.Context, l cli.Lasting) error {
+		writer.Out = l.Stdout
+		return cli.IgnoreIfDone(ctx, c.watch(ctx, l.Fail, slog.New(l.Log), writer))
+	})
 }
 
 // check validates the command line before the command connects.
 func (c *watchCommand) check() error {
-	var problems []error
+	var problems cli.Problems
 	for _, key := range c.keys {
-		problems = append(problems, cli.CheckKey(key, true))
+		problems.Add(validate.Pattern(key))
 	}
-	if c.countSet && c.count < 1 {
-		problems = append(problems, fmt.Errorf("--count %d: give a positive number, or leave out --count to watch until interrupted", c.count))
-	}
-	return errors.Join(problems...)
+	problems.If(c.countSet && c.count < 1, "--count %d: give a positive number, or leave out --count to watch until interrupted", c.count)
+	return problems.Err()
 }
 
 // watch prints events until ctx ends, or until it has printed --count of them.
 func (c *watchCommand) watch(ctx context.Context, fail context.CancelCauseFunc, log *slog.Logger, out *look.EventWriter) error {
 	client, err := c.Connection.ConnectWithRetry("election-cli watch", fail, log)
 	if err != nil {
-		return cli.IgnoreIfDone(ctx, err)
+		return err
 	}
 	v, events, err := look.Follow(ctx, client, c.Bucket, log, c.keys...)
 	if err != nil {
-		return cli.IgnoreIfDone(ctx, err)
+		return err
 	}
 	defer v.Conn.Close()
 	c.logEnded(ctx, v, log)
 	overdue := look.Overdue{TTL: v.TTL(), Log: log}
+	ticks := time.NewTicker(look.OverdueInterval)
+	defer ticks.Stop()
 	for printed := 0; ; {
 		select {
-		case <-overdue.Due():
+		case <-ticks.C:
 			overdue.Report()
 		case e, ok := <-events:
 			if !ok {

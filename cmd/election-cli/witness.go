@@ -84,13 +84,9 @@ func (c *witnessCommand) run(ctx context.Context) error {
 	if err := c.Connection.Check(); err != nil { // else it would come to light when a program leads
 		return err
 	}
-	level := slog.LevelInfo
-	if c.verbose {
-		level = slog.LevelDebug
-	}
 	stderr := terminal.NewQueue(c.Stderr, terminal.DroppedLines, func(error) {}) // the witness goes on if stderr cannot be written
 	defer stderr.Close()
-	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), level))
+	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(c.Stderr), cli.LevelFor(c.verbose)))
 	socket, err := listenAt(c.socket, fs.FileMode(mode))
 	if err != nil {
 		return err

@@ -37,16 +37,38 @@ func (c *Client) OpenBucket(ctx context.Context, name string) (*election.Bucket,
 
 // tryBucket opens the named bucket with one request.
 func (c *Client) tryBucket(ctx context.Context, name string) (bucket *election.Bucket, err error) {
-	err = c.UntilRefused(ctx, name, func(ctx context.Context) (err error) {
+	err = c.UntilRefused(ctx, kv.ToInspect, name, func(ctx context.Context) (err error) {
 		bucket, err = election.OpenBucket(ctx, c.JetStream, name)
 		return err
 	})
 	return bucket, err
 }
 
-// UntilRefused makes a request for the info of a bucket, and ends it as soon as the server refuses that.
-func (c *Client) UntilRefused(ctx context.Context, bucket string, request func(context.Context) error) error {
-	return kv.UntilRefused(ctx, c.Conn, kv.ToInspect(kv.APIPrefix(c.JetStream), bucket), request)
+// LoadInfo asks the server about the bucket and the stream behind it.
+func (c *Client) LoadInfo(ctx context.Context, bucket *election.Bucket) (info kv.Info, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	sent := time.Now()
+	err = c.UntilRefused(ctx, kv.ToInspect, bucket.Bucket(), func(ctx context.Context) error {
+		status, err := bucket.Status(ctx)
+		if err == nil {
+			info = kv.InfoOf(status)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return info, fmt.Errorf("bucket %q on %s cannot be read: %w", bucket.Bucket(), c.ServerURL(), err)
+	case info.Stream == nil:
+		return info, fmt.Errorf("bucket %q on %s does not describe the stream behind it", bucket.Bucket(), c.ServerURL())
+	}
+	info.Read, info.Took = sent, time.Since(sent)
+	return info, nil
+}
+
+// UntilRefused makes a request that needs a permission for a bucket, and ends it as soon as the server refuses the permission.
+func (c *Client) UntilRefused(ctx context.Context, permission func(api, bucket string) kv.Permission, bucket string, request func(context.Context) error) error {
+	return kv.UntilRefused(ctx, c.Conn, permission(kv.APIPrefix(c.JetStream), bucket), request)
 }
 
 // WaitForBucket opens the named bucket, and retries while the server is unreachable or not ready. It returns an error at
@@ -93,7 +115,7 @@ func (c *Client) PermanentError(bucket string, err error) error {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return &MissingBucketError{
 			Message: fmt.Sprintf("there is no bucket %q on %s in %s", bucket, c.ServerURL(), c.account()),
-			Fix:     fmt.Sprintf("create it with '%s', or name another with --bucket; if this is the wrong account, connect as a user of the right one", CommandForBucket("bucket add", bucket)),
+			Fix:     fmt.Sprintf("create it with %s, or name another with --bucket; if this is the wrong account, connect as a user of the right one", NameCommand("bucket add", bucket)),
 		}
 	case errors.Is(err, election.ErrInvalidOption):
 		return fmt.Errorf("--bucket %q is not a valid bucket name: use letters, digits, - and _", bucket)

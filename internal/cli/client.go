@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/natsconn"
 )
@@ -31,19 +30,9 @@ type Client struct {
 	Timeout   time.Duration // of one request
 }
 
-// Open connects and opens the bucket. An unreachable server and a missing bucket are errors at once. The caller must close
-// the connection of the client.
-func (e *Env) Open(ctx context.Context, command string) (*Client, *election.Bucket, error) {
-	c, err := e.Connection.Connect(nats.Name("election-cli " + command))
-	if err != nil {
-		return nil, nil, err
-	}
-	bucket, err := c.OpenBucket(ctx, e.Bucket)
-	if err != nil {
-		c.Conn.Close()
-		return nil, nil, err
-	}
-	return c, bucket, nil
+// Connect connects for a command that makes requests. An unreachable server is an error at once.
+func (e *Env) Connect(command string) (*Client, error) {
+	return e.Connection.Connect(nats.Name("election-cli " + command))
 }
 
 // ConnectWithRetry connects for a command that runs until it is interrupted. The connection dials an unreachable server in

@@ -33,6 +33,6 @@ func (e *Env) Confirm(ctx context.Context, force bool, question string) error {
 		case "y", "yes":
 			return nil
 		}
-		return &ExitError{Code: ExitNegative, Message: "nothing was done"}
+		return Negative("nothing was done")
 	}
 }

@@ -40,14 +40,3 @@ func TestDefaultNameIsShortStableAndValid(t *testing.T) {
 	_, err := election.NewElection(DefaultName(), "key", PlaceholderBucket{})
 	g.Expect(err).NotTo(HaveOccurred())
 }
-
-func TestInvalidKeysAndPatternsAreRefused(t *testing.T) {
-	g := NewWithT(t)
-	for _, pattern := range []string{"jobs", "*", ">", "a.*.b", "a.>"} {
-		g.Expect(CheckKey(pattern, true)).To(Succeed(), pattern)
-	}
-	for _, pattern := range []string{"", "a b", "a.", ".a", "a>", "a*", "a.*b.c", ">.a", "a..b"} {
-		g.Expect(CheckKey(pattern, true)).To(MatchError(ContainSubstring("neither a key nor a pattern")), pattern)
-	}
-	g.Expect(CheckKey("*", false)).NotTo(Succeed())
-}

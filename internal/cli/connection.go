@@ -202,41 +202,24 @@ func (c *ConnectionFlags) options() ([]nats.Option, error) {
 
 // check returns an error for each flag that is invalid, or that excludes another flag.
 func (c *ConnectionFlags) check() error {
-	var problems []error
+	var problems Problems
 	for _, f := range []struct{ flag, path string }{
 		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey}, {"--tlsca", c.TLSCA},
 	} {
-		if f.path != "" && !dial.IsFile(f.path) {
-			problems = append(problems, fmt.Errorf("%s %s: there is no such file", f.flag, f.path))
-		}
+		problems.If(f.path != "" && !dial.IsFile(f.path), "%s %s: there is no such file", f.flag, f.path)
 	}
-	if (c.tlsCert == "") != (c.tlsKey == "") {
-		problems = append(problems, errors.New("--tlscert and --tlskey go together: give both or neither"))
-	}
-	if c.Password != "" && c.User == "" {
-		problems = append(problems, errors.New("--password needs --user"))
-	}
-	if c.jsDomain != "" && c.jsPrefix != "" {
-		problems = append(problems, errors.New("--js-domain and --js-api-prefix exclude each other: give one of them"))
-	}
-	if c.Context != "" && c.NoContext {
-		problems = append(problems, errors.New("--context and --no-context exclude each other: give one of them"))
-	}
-	if c.Timeout <= 0 {
-		problems = append(problems, fmt.Errorf("--timeout %v: give a positive duration such as 5s", c.Timeout))
-	}
-	if c.connectTimeoutSet && c.connectTimeout <= 0 {
-		problems = append(problems, fmt.Errorf("--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout))
-	}
-	if c.Server != "" && len(dial.SplitURLs(c.Server)) == 0 {
-		problems = append(problems, fmt.Errorf("--server or NATS_URL: %q names no server: write it as nats://HOST:PORT, or leave it out", c.Server))
-	}
+	problems.If((c.tlsCert == "") != (c.tlsKey == ""), "--tlscert and --tlskey go together: give both or neither")
+	problems.If(c.Password != "" && c.User == "", "--password needs --user")
+	problems.If(c.jsDomain != "" && c.jsPrefix != "", "--js-domain and --js-api-prefix exclude each other: give one of them")
+	problems.If(c.Context != "" && c.NoContext, "--context and --no-context exclude each other: give one of them")
+	problems.If(c.Timeout <= 0, "--timeout %v: give a positive duration such as 5s", c.Timeout)
+	problems.If(c.connectTimeoutSet && c.connectTimeout <= 0, "--connect-timeout %v: give a positive duration such as 30s, or leave it out to wait without a limit", c.connectTimeout)
+	problems.If(c.Server != "" && len(dial.SplitURLs(c.Server)) == 0, "--server or NATS_URL: %q names no server: write it as nats://HOST:PORT, or leave it out", c.Server)
 	for _, s := range dial.SplitURLs(c.Server) {
-		if err := dial.CheckURL(s); err != nil {
-			problems = append(problems, fmt.Errorf("--server or NATS_URL: %w", err))
-		}
+		err := dial.CheckURL(s)
+		problems.If(err != nil, "--server or NATS_URL: %w", err)
 	}
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // credentials returns the options for the credentials in the flags. They replace all credentials of a context.

@@ -28,9 +28,9 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 	bucket, err := c.OpenBucket(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if err := kv.Config(want).Validate(); err != nil {
-			return ensured, AsFlagError(err)
+			return ensured, err
 		}
-		err = c.untilRefused(ctx, kv.ToCreate(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) (err error) {
+		err = c.UntilRefused(ctx, kv.ToCreate, want.Name, func(ctx context.Context) (err error) {
 			_, ensured.Refusal, err = kv.Config(want).CreateReplicated(ctx, c.JetStream)
 			return err
 		})
@@ -46,7 +46,7 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 	if ensured.Created {
 		return ensured, nil
 	}
-	info, err := c.loadInfo(ctx, bucket)
+	info, err := c.LoadInfo(ctx, bucket)
 	if err != nil {
 		return EnsuredBucket{}, err
 	}
@@ -57,22 +57,22 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 			found = append(found, fmt.Sprintf("  %s: %s instead of %s", d.Setting, d.Has, d.Want))
 		}
 		if d.Fixed {
-			change = fmt.Sprintf("Stop all candidates and remove it with '%s'", CommandForBucket("bucket rm", want.Name))
+			change = fmt.Sprintf("Stop all candidates and remove it with %s", NameCommand("bucket rm", want.Name))
 		}
 	}
 	if found != nil {
 		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s exists with a different configuration; nothing was changed:\n%s\n%s, change the flags to match the bucket, or name another bucket with --bucket",
 			want.Name, c.ServerURL(), strings.Join(found, "\n"), change)
 	}
-	return ensured, c.untilRefused(ctx, kv.ToChange(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) error {
+	return ensured, c.change(ctx, want)
+}
+
+// change gives an existing bucket the wanted configuration.
+func (c *Client) change(ctx context.Context, want election.BucketConfig) error {
+	return c.UntilRefused(ctx, kv.ToChange, want.Name, func(ctx context.Context) error {
 		_, err := election.CreateBucket(ctx, c.JetStream, want)
 		return err
 	})
-}
-
-// untilRefused makes a request that needs a permission, and ends it as soon as the server refuses the permission.
-func (c *Client) untilRefused(ctx context.Context, p kv.Permission, request func(context.Context) error) error {
-	return AsFlagError(kv.UntilRefused(ctx, c.Conn, p, request))
 }
 
 // editCommand returns the command line that gives an existing bucket this configuration.
@@ -90,15 +90,6 @@ func editCommand(want election.BucketConfig) string {
 	return command
 }
 
-// loadInfo asks the server about the bucket, and for the stream behind the bucket.
-func (c *Client) loadInfo(ctx context.Context, bucket *election.Bucket) (kv.Info, error) {
-	info, err := kv.With(bucket, nil).Load(ctx)
-	if err != nil {
-		return info, fmt.Errorf("bucket %q on %s cannot be read: %w", bucket.Bucket(), c.ServerURL(), err)
-	}
-	return info, nil
-}
-
 // EditBucket changes an existing bucket into one that is as wanted and fit for elections, and returns what it changes. It changes nothing if dry is set. The
 // storage of the wanted configuration is ignored, and a TTL of 0 is the one that the bucket has or has had.
 func (c *Client) EditBucket(ctx context.Context, want election.BucketConfig, dry bool) (bucket *election.Bucket, changes []kv.Difference, err error) {
@@ -107,7 +98,7 @@ func (c *Client) EditBucket(ctx context.Context, want election.BucketConfig, dry
 	if bucket, err = c.OpenBucket(ctx, want.Name); err != nil {
 		return nil, nil, err
 	}
-	info, err := c.loadInfo(ctx, bucket)
+	info, err := c.LoadInfo(ctx, bucket)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,20 +110,17 @@ func (c *Client) EditBucket(ctx context.Context, want election.BucketConfig, dry
 		}
 	}
 	if err := kv.Config(want).Validate(); err != nil {
-		return nil, nil, AsFlagError(err)
+		return nil, nil, err
 	}
 	if changes, err = kv.Config(want).Plan(ctx, known, info); err != nil || dry || len(changes) == 0 {
 		return bucket, changes, err
 	}
-	return bucket, changes, c.untilRefused(ctx, kv.ToChange(kv.APIPrefix(c.JetStream), want.Name), func(ctx context.Context) error {
-		_, err := election.CreateBucket(ctx, c.JetStream, want)
-		return err
-	})
+	return bucket, changes, c.change(ctx, want)
 }
 
 // IsForElections returns an error if nothing shows that the bucket is for elections.
 func (c *Client) IsForElections(ctx context.Context, bucket *election.Bucket) error {
-	info, err := c.loadInfo(ctx, bucket)
+	info, err := c.LoadInfo(ctx, bucket)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 // ConnectionFlags turns flags, environment and natscli contexts into a Client: a NATS connection with its JetStream
 // context and the timeout of a request. Errors are written for the terminal: they name flags instead of Go options, contain
 // no credentials, and tell the user what to do. ExitError carries an exit code. Action gives a command a context that ends
-// with the first signal. Confirm asks before a command deletes something, and refuses where nobody can answer. RegisterHelp has the parser
+// with the first signal; Request and RunLasting say what its error is then. Confirm asks before a command deletes something, and refuses where nobody can answer. RegisterHelp has the parser
 // write help, a manual page and a completion script, and ExplainUsage says in plain words what the parser did not understand.
 package cli
 

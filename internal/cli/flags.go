@@ -60,7 +60,7 @@ func CheckIntervalIn(interval *time.Duration, bucket kv.Info) error {
 		return nil
 	}
 	_, err := (&timing.Durations{Interval: interval}).Timing(bucket.TTL)
-	return AsFlagError(err)
+	return err
 }
 
 // IntervalOption returns the option for an interval. If it is nil, that is the interval that suits most elections in the bucket.

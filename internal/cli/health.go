@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -59,29 +58,21 @@ func (h *HealthFlags) given() bool { return h.url != "" || h.file != "" || h.com
 
 // Check validates the flags, and fills in defaults.
 func (h *HealthFlags) Check() error {
-	var problems []error
-	if h.failuresSet && !h.given() {
-		problems = append(problems, errors.New("--health-failures needs a check: give --health-url, --health-file or --health-command too, or leave it out"))
-	}
-	if h.maxAgeSet && h.file == "" {
-		problems = append(problems, errors.New("--health-max-age needs --health-file: give that flag too, or leave it out"))
-	}
-	if h.maxAgeSet && h.maxAge <= 0 {
-		problems = append(problems, fmt.Errorf("--health-max-age %v: give a positive duration such as 30s", h.maxAge))
-	}
-	if h.failuresSet && (h.failures < 1 || h.failures > 1000) {
-		problems = append(problems, fmt.Errorf("--health-failures %d: give a number from 1 to 1000", h.failures))
-	}
+	var problems Problems
+	problems.If(h.failuresSet && !h.given(), "--health-failures needs a check: give --health-url, --health-file or --health-command too, or leave it out")
+	problems.If(h.maxAgeSet && h.file == "", "--health-max-age needs --health-file: give that flag too, or leave it out")
+	problems.If(h.maxAgeSet && h.maxAge <= 0, "--health-max-age %v: give a positive duration such as 30s", h.maxAge)
+	problems.If(h.failuresSet && (h.failures < 1 || h.failures > 1000), "--health-failures %d: give a number from 1 to 1000", h.failures)
 	if h.url != "" {
-		if u, err := url.Parse(h.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			problems = append(problems, fmt.Errorf("--health-url %q cannot be used: give a URL such as http://127.0.0.1:8080/healthz", h.url))
-		}
+		u, err := url.Parse(h.url)
+		problems.If(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "--health-url %q cannot be used: give a URL such as http://127.0.0.1:8080/healthz", h.url)
 	}
 	if h.command != "" {
-		if args := strings.Fields(h.command); len(args) == 0 {
-			problems = append(problems, fmt.Errorf("--health-command %q is empty: give a command such as /usr/local/bin/healthy", h.command))
-		} else if _, err := exec.LookPath(args[0]); err != nil {
-			problems = append(problems, fmt.Errorf("--health-command: %w: give the path of a program", err))
+		args := strings.Fields(h.command)
+		problems.If(len(args) == 0, "--health-command %q is empty: give a command such as /usr/local/bin/healthy", h.command)
+		if len(args) > 0 {
+			_, err := exec.LookPath(args[0])
+			problems.If(err != nil, "--health-command: %w: give the path of a program", err)
 		}
 	}
 	if !h.maxAgeSet {
@@ -90,7 +81,7 @@ func (h *HealthFlags) Check() error {
 	if !h.failuresSet {
 		h.failures = defaultHealthFailures
 	}
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // Options returns the options for the checks that are given, if any. The function run runs a command until its end.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/natscampaign/election/internal/dial"
 	"github.com/natscampaign/election/internal/timing"
-	"github.com/natscampaign/election/internal/validate"
 )
 
 // PlaceholderBucket takes the place of a bucket when a command validates a name and a key before it connects.
@@ -35,12 +34,4 @@ func CheckTTL(ttl time.Duration) error {
 		return fmt.Errorf("--ttl %v is too long: after a crash there would be no leader for that time, so give at most 1h", ttl)
 	}
 	return nil
-}
-
-// CheckKey returns an error if key is not a valid key of an election. With pattern, wildcards are valid as well.
-func CheckKey(key string, pattern bool) error {
-	if pattern {
-		return AsFlagError(validate.Pattern(key))
-	}
-	return AsFlagError(validate.Key(key))
 }

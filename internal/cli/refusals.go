@@ -73,19 +73,28 @@ func (e *explainedError) Error() string { return e.text }
 func (e *explainedError) Unwrap() error { return e.err }
 
 // refusal matches what a server says of a message or a subscription that it refuses.
-var refusal = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]*)"`)
+var refusal = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 
 // anyConsumer matches the subject of a request about a consumer up to its name, which the client makes up.
 var anyConsumer = regexp.MustCompile(`(CONSUMER\.(?:CREATE|DELETE)\.[^.]+)\.[^.]+`)
 
+// Refused returns what a server refuses according to a text, a message or else a subscription, and the subject; empty if the text is about no refusal.
+func Refused(text string) (subject string, message bool) {
+	found := refusal.FindStringSubmatch(text)
+	if found == nil {
+		return "", false
+	}
+	return found[2], strings.EqualFold(found[1], "publish")
+}
+
 // describeRefusal says in words which permission is missing; "" if err is no such refusal.
 func describeRefusal(err error) string {
-	found := refusal.FindStringSubmatch(fmt.Sprint(err))
-	if found == nil {
+	subject, message := Refused(fmt.Sprint(err))
+	switch {
+	case subject == "":
 		return ""
+	case message:
+		return "publish to " + anyConsumer.ReplaceAllString(subject, "$1.*")
 	}
-	if strings.EqualFold(found[1], "publish") {
-		return "publish to " + anyConsumer.ReplaceAllString(found[2], "$1.*")
-	}
-	return "subscribe to " + found[2]
+	return "subscribe to " + subject
 }

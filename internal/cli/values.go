@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,48 +19,33 @@ const notADuration = "is not a duration: give one such as 5s or 1m30s"
 
 // DurationVar has a flag set a duration, as [time.ParseDuration] reads it.
 func DurationVar(flag *fisk.FlagClause, target *time.Duration) {
-	setValue(flag, "DURATION", func(text string) string {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return notADuration
-		}
-		*target = d
-		return ""
-	})
+	setParsed(flag, "DURATION", target, time.ParseDuration, notADuration)
 }
 
 // IntVar has a flag set a number; example is one that the flag takes.
 func IntVar(flag *fisk.FlagClause, target *int, example int) {
-	setValue(flag, "N", func(text string) string {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Sprintf("is not a number: give one such as %d", example)
-		}
-		*target = n
-		return ""
-	})
+	setParsed(flag, "N", target, strconv.Atoi, fmt.Sprintf("is not a number: give one such as %d", example))
 }
 
 // Uint64Var has a flag set a number that is not negative.
 func Uint64Var(flag *fisk.FlagClause, target *uint64) {
-	setValue(flag, "N", func(text string) string {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return "is not a number from 0 on: give one such as 3"
-		}
-		*target = n
-		return ""
-	})
+	parse := func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }
+	setParsed(flag, "N", target, parse, "is not a number from 0 on: give one such as 3")
 }
 
 // BytesVar has a flag set a number of bytes.
 func BytesVar(flag *fisk.FlagClause, target *int64) {
-	setValue(flag, "BYTES", func(text string) string {
-		n, err := validate.ParseBytes(text)
+	setParsed(flag, "BYTES", target, validate.ParseBytes, "is not a number of bytes: give one such as 1048576 or 1M")
+}
+
+// setParsed has a flag set what parse makes of its text. The problem is what is wrong with a text that parse refuses.
+func setParsed[T any](flag *fisk.FlagClause, placeholder string, target *T, parse func(string) (T, error), problem string) {
+	setValue(flag, placeholder, func(text string) string {
+		v, err := parse(text)
 		if err != nil {
-			return "is not a number of bytes: give one such as 1048576 or 1M"
+			return problem
 		}
-		*target = n
+		*target = v
 		return ""
 	})
 }
@@ -142,7 +126,7 @@ func (*values) IsCumulative() bool { return true }
 // the command would quietly use the default. An environment variable without a text counts as not set, as everywhere.
 func RefuseEmpty(app *fisk.Application) {
 	app.PreAction(func(line *fisk.ParseContext) error {
-		var problems []error
+		var problems Problems
 		for _, e := range line.Elements {
 			var name string
 			fix := "give it a value, or leave it out"
@@ -156,11 +140,9 @@ func RefuseEmpty(app *fisk.Application) {
 					fix = "give it a value"
 				}
 			}
-			if e.Value != nil && strings.TrimSpace(*e.Value) == "" {
-				problems = append(problems, fmt.Errorf("%s is empty, as of a shell variable that is not set: %s", name, fix))
-			}
+			problems.If(e.Value != nil && strings.TrimSpace(*e.Value) == "", "%s is empty, as of a shell variable that is not set: %s", name, fix)
 		}
-		return errors.Join(problems...)
+		return problems.Err()
 	})
 }
 

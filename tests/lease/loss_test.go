@@ -198,16 +198,13 @@ func TestRefusalByAnOwnLateWriteEndsNoTerm(t *testing.T) {
 
 func TestDeletionEndsTheTermAsDeleted(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for name, remove := range map[string]func(jetstream.KeyValue) error{
-		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), Key) },
-		"purged":  func(kv jetstream.KeyValue) error { return kv.Purge(context.Background(), Key) },
-	} {
+	for name, remove := range Removals {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
 				var log Log
 				a := candidate("a", election.WithLogger(log.Logger())).Begin()
 				After(Interval + time.Second)
-				f.Expect(remove(f.Bucket)).To(Succeed())
+				f.Expect(remove(f)).To(Succeed())
 				After(100 * time.Millisecond)
 				f.Expect(a.IsLeader()).To(BeFalse(), "a notified removal ends the term at once")
 				f.Expect(log.Count(`state=candidate reason=deleted`)).To(Equal(1))

@@ -73,14 +73,11 @@ func TestDeletionAfterAMissedWinIsADeletion(t *testing.T) {
 
 func TestDeletedOrPurgedKeyIsNoRelease(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for name, remove := range map[string]func(jetstream.KeyValue) error{
-		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), Key) },
-		"purged":  func(kv jetstream.KeyValue) error { return kv.Purge(context.Background(), Key) },
-	} {
+	for name, remove := range Removals {
 		t.Run(name, func(t *testing.T) {
 			Run(t, func(f *Fleet) {
 				f.Write("stranger")
-				f.Expect(remove(f.Bucket)).To(Succeed())
+				f.Expect(remove(f)).To(Succeed())
 				c := f.Candidate("a").Begin()
 				f.Expect(c.State()).To(Equal(election.LeaderElectState))
 				After(Interval - Instant)
@@ -109,10 +106,7 @@ func TestDeletedKeyNeverMakesTwoLeaders(t *testing.T) {
 
 func TestNewCandidateOfARemovedKeyWaitsOneTTL(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for name, remove := range map[string]func(f *Fleet) error{
-		"deleted": func(f *Fleet) error { return f.Bucket.Delete(context.Background(), Key) },
-		"purged":  func(f *Fleet) error { return f.Bucket.Purge(context.Background(), Key) },
-	} {
+	for name, remove := range Removals {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
 				a := cutOffLeader(f, candidate)
@@ -228,10 +222,7 @@ func TestUnnotifiedCandidateForgetsAnOldDeletion(t *testing.T) {
 
 func TestWinnerOfARemovedKeyWaitsOneTTL(t *testing.T) {
 	natstest.SkipIfShort(t)
-	for name, remove := range map[string]func(jetstream.KeyValue) error{
-		"deleted": func(kv jetstream.KeyValue) error { return kv.Delete(context.Background(), Key) },
-		"purged":  func(kv jetstream.KeyValue) error { return kv.Purge(context.Background(), Key) },
-	} {
+	for name, remove := range Removals {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
 				a := candidate("a").Begin()
@@ -239,7 +230,7 @@ func TestWinnerOfARemovedKeyWaitsOneTTL(t *testing.T) {
 				b := candidate("b").Begin()
 				After(3*Interval + time.Second)
 				a.Link.Cut() // it considers itself leader
-				f.Expect(remove(f.Bucket)).To(Succeed())
+				f.Expect(remove(f)).To(Succeed())
 				After(ExpirySpread)
 				f.Expect(b.State()).To(Equal(election.LeaderElectState))
 				After(TTL - ExpirySpread - Instant)

@@ -67,9 +67,7 @@ type Result struct {
 	Elections   []look.Holder     `json:"elections"`
 	Findings    []ElectionFinding `json:"findings"`
 
-	requiredKeys []string      // Options.Keys
-	expectedKeys []string      // Options.Expected
-	overdue      time.Duration // Options.Overdue
+	options Options
 }
 
 // ElectionFinding is a finding about the election of Key, or about the bucket if Key is empty.
@@ -87,7 +85,7 @@ func UnknownResult(bucket string, err error) *Result {
 // WithoutBucket returns the result of a check of a bucket that does not exist: nobody can lead.
 func (o Options) WithoutBucket(bucket string, missing *cli.MissingBucketError) *Result {
 	return &Result{
-		Status: statusCritical, Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, requiredKeys: o.Keys, expectedKeys: o.Expected,
+		Status: statusCritical, Bucket: terminal.Printable(bucket), Elections: []look.Holder{}, options: o,
 		Findings: []ElectionFinding{{Finding: admin.Finding{Code: codeNoBucket, Severity: admin.SeverityCritical, Message: missing.Message, Fix: missing.Fix}}},
 	}
 }
@@ -125,7 +123,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 		r.addEnds(ctx, v)
 		r.Findings = append(r.Findings, checkClaims(v.Disputed(ctx, answers), r.Elections)...)
 		r.Findings = append(r.Findings, checkNames(answers)...)
-		r.Findings = append(r.Findings, r.checkStandbys(answers, v.TTL(), findings)...)
+		r.Findings = append(r.Findings, r.checkStandbys(answers, findings)...)
 		for _, f := range findings {
 			r.Findings = append(r.Findings, ElectionFinding{Finding: f})
 		}
@@ -139,7 +137,7 @@ func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, 
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, requiredKeys: o.Keys, expectedKeys: o.Expected, overdue: o.Overdue}
+	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, options: o}
 	if v.Clock.Reported {
 		ahead := terminal.ToSeconds(v.Clock.Ahead())
 		r.ClockAheadS = &ahead
@@ -174,11 +172,11 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 			return err
 		}
 		for i := range r.Elections {
-			r.Findings = append(r.Findings, r.checkLeader(r.Elections[i].Key, &r.Elections[i], "", v.TTL(), o.Overdue)...)
+			r.Findings = append(r.Findings, r.checkLeader(r.Elections[i].Key, &r.Elections[i], "")...)
 		}
 		for _, key := range o.Expected {
 			if !slices.ContainsFunc(r.Elections, func(h look.Holder) bool { return h.Key == key }) {
-				r.Findings = append(r.Findings, r.checkLeader(key, nil, v.DescribePause(key), v.TTL(), o.Overdue)...)
+				r.Findings = append(r.Findings, r.checkLeader(key, nil, v.DescribePause(key))...)
 			}
 		}
 		return nil
@@ -191,7 +189,7 @@ func (o Options) evaluateLeaders(ctx context.Context, v *look.View, r *Result) e
 		if leader != nil {
 			r.Elections = append(r.Elections, *leader)
 		}
-		r.Findings = append(r.Findings, r.checkLeader(key, leader, v.DescribePause(key), v.TTL(), o.Overdue)...)
+		r.Findings = append(r.Findings, r.checkLeader(key, leader, v.DescribePause(key))...)
 	}
 	return nil
 }

@@ -46,23 +46,27 @@ func (r *Result) checkPaused(keys []string, v *look.View) (found []ElectionFindi
 // resumeFix returns the fix for a paused election.
 func (r *Result) resumeFix(key string) string { return "run " + r.command("resume "+key) }
 
-// overdueAge returns the age of a record from which its renewal is overdue: the one that is given or, if that is 0, the one that follows from the
+// ttl returns the TTL of the bucket.
+func (r *Result) ttl() time.Duration { return terminal.FromSeconds(r.TTLS) }
+
+// overdueAge returns the age of a record from which its renewal is overdue: the one of the options or, if that is 0, the one that follows from the
 // interval of the holder.
-func overdueAge(h *look.Holder, ttl, given time.Duration) time.Duration {
-	if given > 0 {
-		return given
+func (r *Result) overdueAge(h *look.Holder) time.Duration {
+	if r.options.Overdue > 0 {
+		return r.options.Overdue
 	}
+	ttl := r.ttl()
 	due := h.RenewalInterval(ttl)
 	return due + (ttl-due)*overduePercent/100
 }
 
 // checkLeader returns the findings about the holder of a key, which is nil if the key has none.
 // pause is what DescribePause says.
-func (r *Result) checkLeader(key string, h *look.Holder, pause string, ttl, overdue time.Duration) []ElectionFinding {
+func (r *Result) checkLeader(key string, h *look.Holder, pause string) []ElectionFinding {
 	finding := func(severity admin.Severity, code, fix string, message func(formatDuration) string) ElectionFinding {
 		return ElectionFinding{key, admin.Finding{Code: code, Severity: severity, Message: message(terminal.FormatDuration), Short: message(terminal.FormatRoughly), Fix: fix}}
 	}
-	quoted := terminal.Quote(key)
+	ttl, quoted := r.ttl(), terminal.Quote(key)
 	switch {
 	case h == nil && pause != "":
 		return []ElectionFinding{finding(admin.SeverityCritical, codeNoLeader, r.resumeFix(key), func(formatDuration) string {
@@ -85,7 +89,7 @@ func (r *Result) checkLeader(key string, h *look.Holder, pause string, ttl, over
 			return fmt.Sprintf("%s has won %s, but its leadership does not count yet", terminal.Quote(h.Name), quoted)
 		}))
 	}
-	if overdue = overdueAge(h, ttl, overdue); ttl > 0 && h.RenewalAge > overdue { // without a TTL the bucket is the finding
+	if overdue := r.overdueAge(h); ttl > 0 && h.RenewalAge > overdue { // without a TTL the bucket is the finding
 		const fix = "check its host and its connection to the server; if it renews less often on purpose, raise --overdue"
 		found = append(found, finding(admin.SeverityWarning, codeOverdue, fix, func(format formatDuration) string {
 			return fmt.Sprintf("%s renewed %s %s ago, although it renews every %s (reported after %s)", terminal.Quote(h.Name), quoted, format(h.RenewalAge), format(h.RenewalInterval(ttl)), format(overdue))
@@ -107,13 +111,12 @@ func checkClock(c look.ServerClock) []ElectionFinding {
 	}}}
 }
 
-// checkClaims returns a finding for each election that several candidates claim to lead, given the claims of its candidates and the holders of
-// the keys.
-func checkClaims(byKey map[string][]look.Claim, holders []look.Holder) []ElectionFinding {
+// checkClaims returns a finding for each election that several candidates claim to lead, given these candidates and the holders of the keys.
+func checkClaims(byKey map[string][]admin.Candidate, holders []look.Holder) []ElectionFinding {
 	var found []ElectionFinding
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		claims := byKey[key]
-		copied := look.Copied(claims, func(c look.Claim) string { return c.Instance })
+		copied := look.Copied(claims)
 		what, fix := "", "stop the candidates whose last log line 'State changed' has a smaller term, and check their clocks"
 		var candidates []string
 		for _, c := range claims {
@@ -155,7 +158,7 @@ func checkNames(answers map[string]look.Answers) []ElectionFinding {
 	for _, key := range slices.Sorted(maps.Keys(answers)) {
 		namesakes := look.Namesakes(answers[key].Candidates)
 		for _, name := range slices.Sorted(maps.Keys(namesakes)) {
-			copied := look.Copied(namesakes[name], func(c admin.Candidate) string { return c.Instance })
+			copied := look.Copied(namesakes[name])
 			var of []string
 			for _, c := range namesakes[name] {
 				of = append(of, fmt.Sprintf("process %d on %s", c.PID, place(c.Host, c.Connection, copied)))

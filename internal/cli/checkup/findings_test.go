@@ -27,6 +27,11 @@ func codesOf(all []ElectionFinding) []string {
 	return codes
 }
 
+// limited returns a result of a bucket with the TTL, for a check with the given age of an overdue renewal; 0 for the default.
+func limited(ttl, overdue time.Duration) *Result {
+	return &Result{TTLS: ttl.Seconds(), options: Options{Overdue: overdue}}
+}
+
 func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 	g := NewWithT(t)
 	const ttl, overdue = 20 * time.Second, 17 * time.Second
@@ -48,39 +53,39 @@ func TestFindingsAboutALeaderDependOnTheAgeOfItsRecord(t *testing.T) {
 		{18 * time.Second, look.StatePlain, []string{"renewal-overdue k"}},
 	} {
 		h := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, State: c.state, RenewalAge: c.age, TimeLeft: ttl - c.age}
-		g.Expect(codesOf(new(Result).checkLeader("k", h, "", ttl, overdue))).To(Equal(c.want), "%v", c)
+		g.Expect(codesOf(limited(ttl, overdue).checkLeader("k", h, ""))).To(Equal(c.want), "%v", c)
 	}
 	fast := &look.Holder{Leader: election.Leader{Key: "k", Name: "a", Interval: 5 * time.Second}, State: look.StateLeader, RenewalAge: 11 * time.Second}
-	g.Expect(codesOf(new(Result).checkLeader("k", fast, "", ttl, 0))).To(BeEmpty())
+	g.Expect(codesOf(limited(ttl, 0).checkLeader("k", fast, ""))).To(BeEmpty())
 	fast.RenewalAge++
-	found := new(Result).checkLeader("k", fast, "", ttl, 0)
+	found := limited(ttl, 0).checkLeader("k", fast, "")
 	g.Expect(codesOf(found)).To(Equal([]string{"renewal-overdue k"}), "what the leader says is its interval counts")
 	g.Expect(found[0].Short).To(Equal(`"a" renewed "k" 11s ago, although it renews every 5s (reported after 11s)`))
-	g.Expect(codesOf(new(Result).checkLeader("k", nil, "", ttl, overdue))).To(Equal([]string{"no-leader k"}))
-	g.Expect(new(Result).checkLeader("k", fast, "", 0, 0)).To(BeEmpty(), "without a TTL no lease is over")
+	g.Expect(codesOf(limited(ttl, overdue).checkLeader("k", nil, ""))).To(Equal([]string{"no-leader k"}))
+	g.Expect(limited(0, 0).checkLeader("k", fast, "")).To(BeEmpty(), "without a TTL no lease is over")
 	late := &look.Holder{Leader: election.Leader{Key: "k", Name: "a"}, RenewalAge: ttl + 399*time.Millisecond}
-	g.Expect(new(Result).checkLeader("k", late, "", ttl, 0)[0].Fix).To(HavePrefix("check again in a second: the server is up to 400ms late"))
+	g.Expect(limited(ttl, 0).checkLeader("k", late, "")[0].Fix).To(HavePrefix("check again in a second: the server is up to 400ms late"))
 	late.RenewalAge += time.Second // a second later it cannot be that any more
-	g.Expect(new(Result).checkLeader("k", late, "", ttl, 0)[0].Fix).To(BeEmpty())
+	g.Expect(limited(ttl, 0).checkLeader("k", late, "")[0].Fix).To(BeEmpty())
 }
 
 func TestTwoClaimsOfLeadershipAreCritical(t *testing.T) {
 	g := NewWithT(t)
-	one, two := look.Claim{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, look.Claim{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
+	one, two := admin.Candidate{Key: "jobs", Name: "web-1", Instance: "i1", Host: "h1"}, admin.Candidate{Key: "jobs", Name: "web-2", Instance: "i2", Host: ""}
 	g.Expect(checkClaims(nil, nil)).To(BeEmpty())
-	found := checkClaims(map[string][]look.Claim{"jobs": {one, two}}, []look.Holder{{Leader: election.Leader{Key: "other", Instance: "i1"}}})
+	found := checkClaims(map[string][]admin.Candidate{"jobs": {one, two}}, []look.Holder{{Leader: election.Leader{Key: "other", Instance: "i1"}}})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Severity).To(Equal(admin.SeverityCritical))
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs": "web-1" on h1; "web-2" on an unknown host`))
 	g.Expect(found[0].Fix).To(HavePrefix("stop the candidates whose last log line 'State changed' has a smaller term"))
 	holder := look.Holder{Leader: election.Leader{Key: "jobs", Instance: "i1"}}
-	found = checkClaims(map[string][]look.Claim{"jobs": {one, two}}, []look.Holder{holder})
+	found = checkClaims(map[string][]admin.Candidate{"jobs": {one, two}}, []look.Holder{holder})
 	g.Expect(found[0].Fix).To(Equal(`stop all but "web-1" on h1, which holds the key, and check their clocks`))
 
 	one.Connection = "5@n1"
 	two = one
 	two.Connection = "7@n2"
-	found = checkClaims(map[string][]look.Claim{"jobs": {two, one}}, []look.Holder{holder})
+	found = checkClaims(map[string][]admin.Candidate{"jobs": {two, one}}, []look.Holder{holder})
 	g.Expect(codesOf(found)).To(Equal([]string{"two-leaders jobs"}))
 	g.Expect(found[0].Message).To(Equal(`2 candidates claim to lead "jobs", and are a process and its copy, with the same token: "web-1" on h1, connection 5@n1; "web-1" on h1, connection 7@n2`))
 	g.Expect(found[0].Fix).To(HavePrefix("stop all but one of them"), "tokens tell nothing")
@@ -100,14 +105,14 @@ func TestAVacancyIsExplainedByABucketThatNobodyCanWrite(t *testing.T) {
 		`nobody leads "k": the account has no room for a record. Fix: raise max_file`:                                 {nil, "", []admin.Finding{{Code: "memory"}, full}},
 		`nobody leads "k": the election is paused since 2026-11-22 20:08:52 by a@b. Fix: run 'election-cli resume k'`: {nil, "paused since 2026-11-22 20:08:52 by a@b", []admin.Finding{full}},
 	} {
-		r := &Result{Findings: new(Result).checkLeader("k", c.holder, c.pause, ttl, ttl)}
+		r := &Result{Findings: limited(ttl, ttl).checkLeader("k", c.holder, c.pause)}
 		r.explainVacancies(nil, c.bucket)
 		g.Expect(r.Findings).To(HaveLen(1))
 		g.Expect(r.Findings[0].sentence()).To(Equal(want))
 	}
 	full.Severity = admin.SeverityWarning
 	for holder, says := range map[*look.Holder]string{late: `ended 10s ago: no candidate answers`, nil: `nobody leads "k": no candidate answers`} {
-		r := &Result{Findings: new(Result).checkLeader("k", holder, "", ttl, ttl)}
+		r := &Result{Findings: limited(ttl, ttl).checkLeader("k", holder, "")}
 		r.explainVacancies(nil, []admin.Finding{full})
 		g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
 	}
@@ -151,8 +156,8 @@ func TestOnlyAnErrorOfTheLastTryOfACandidateThatIsNotReadyIsAReason(t *testing.T
 			`: 1 candidate answers, and none is ready. Fix: run 'election-cli candidates k --bucket B'`:      {stale},
 			`: 2 candidates answer. Fix: run 'election-cli wait k --max-wait 31s --bucket B'; if nobody`:     {fails, ready},
 		} {
-			r := &Result{Bucket: "B", TTLS: ttl.Seconds()}
-			r.Findings = r.checkLeader("k", holder, "", ttl, ttl)
+			r := limited(ttl, ttl)
+			r.Bucket, r.Findings = "B", r.checkLeader("k", holder, "")
 			r.explainVacancies(map[string]look.Answers{"k": {Candidates: candidates}}, nil)
 			g.Expect(r.Findings[0].sentence()).To(ContainSubstring(says))
 		}
@@ -171,8 +176,8 @@ func TestForecastsAreForPeopleWhoseElectionsWork(t *testing.T) {
 		"a leader":                           {[]look.Holder{{}}, nil, true},
 		"a leader, and a warning":            {[]look.Holder{{}}, []ElectionFinding{{"", admin.Finding{Severity: admin.SeverityWarning, Code: "memory"}}}, true},
 		"a paused election, and another":     {[]look.Holder{{Paused: true}, {}}, nil, true},
-		"nobody leads":                       {nil, new(Result).checkLeader("k", nil, "", time.Second, 0), false},
-		"nobody leads one of two":            {[]look.Holder{{}}, new(Result).checkLeader("k", nil, "", time.Second, 0), false},
+		"nobody leads":                       {nil, limited(time.Second, 0).checkLeader("k", nil, ""), false},
+		"nobody leads one of two":            {[]look.Holder{{}}, limited(time.Second, 0).checkLeader("k", nil, ""), false},
 		"nobody would take over":             {[]look.Holder{{Standbys: &none}}, nil, false},
 		"a paused election":                  {[]look.Holder{{Paused: true}}, nil, false},
 		"a paused election without a leader": {nil, []ElectionFinding{{"k", admin.Finding{Severity: admin.SeverityWarning, Code: codePaused}}}, false},
@@ -220,9 +225,9 @@ func TestTheMostSevereFindingSetsTheStatus(t *testing.T) {
 
 func TestOnlyOneBarPrecedesPerformanceData(t *testing.T) {
 	g := NewWithT(t)
-	r := &Result{TTLS: 30, requiredKeys: []string{"k"}, Elections: []look.Holder{{Leader: election.Leader{Key: "k=a'|", Name: "a|b"}, State: look.StateLeader}}}
+	r := &Result{TTLS: 30, options: Options{Keys: []string{"k"}}, Elections: []look.Holder{{Leader: election.Leader{Key: "k=a'|", Name: "a|b"}, State: look.StateLeader}}}
 	g.Expect(strings.Count(r.nagios(), "|")).To(Equal(1))
-	r.requiredKeys = nil
+	r.options.Keys = nil
 	g.Expect(r.nagios()).To(And(ContainSubstring("'k_a__ lease_left'=0.000s"), ContainSubstring(`a\x7cb" leads`)))
 	for range 9 {
 		r.Findings = append(r.Findings, ElectionFinding{"", admin.Finding{Severity: admin.SeverityWarning, Message: "x"}})

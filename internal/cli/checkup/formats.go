@@ -40,14 +40,12 @@ func (r *Result) Write(w io.Writer, format string) error {
 // WriteVerbose writes the result as text for people, with all that is known of each finding.
 func (r *Result) WriteVerbose(w io.Writer) error {
 	st := terminal.StyleFor(w)
-	if err := r.writeStatus(w, st, r.summary(describeHolder)); err != nil {
-		return err
-	}
 	findings := make([]admin.Finding, len(r.Findings))
 	for i, f := range r.Findings {
 		findings[i] = f.Finding
 	}
-	return look.PrintFindings(w, st, findings, admin.SeverityInfo)
+	_, err := io.WriteString(w, r.statusLine(st, r.summary(describeHolder))+look.FindingsText(st, findings, admin.SeverityInfo))
+	return err
 }
 
 // text writes the result for people: a line for the status, and one for each finding, or a table on a terminal.
@@ -61,25 +59,24 @@ func (r *Result) text(w io.Writer) error {
 	if !r.asksForForecasts() {
 		findings = slices.DeleteFunc(slices.Clone(findings), func(f ElectionFinding) bool { return strings.HasPrefix(f.Code, "expect-") })
 	}
-	if err := r.writeStatus(w, st, summary); err != nil || len(findings) == 0 {
+	if _, err := io.WriteString(w, r.statusLine(st, summary)); err != nil || len(findings) == 0 {
 		return err
 	}
 	if terminal.IsTerminal(w) {
 		return tableOf(findings).Print(w, st)
 	}
+	var lines strings.Builder
 	for _, f := range findings {
-		if _, err := fmt.Fprintf(w, "%-8s  %s: %s\n", f.Severity, f.Code, f.sentence()); err != nil {
-			return err
-		}
+		fmt.Fprintf(&lines, "%-8s  %s: %s\n", f.Severity, f.Code, f.sentence())
 	}
-	return nil
+	_, err := io.WriteString(w, lines.String())
+	return err
 }
 
-// writeStatus writes the line with the status.
-func (r *Result) writeStatus(w io.Writer, st terminal.Style, summary string) error {
+// statusLine returns the line with the status.
+func (r *Result) statusLine(st terminal.Style, summary string) string {
 	colour := map[Status]string{StatusOK: terminal.Green, statusWarning: terminal.Yellow, statusCritical: terminal.Red}[r.Status]
-	_, err := fmt.Fprintf(w, "%s  %s\n", st.Paint(terminal.Bold+";"+colour, r.Status.String()), summary)
-	return err
+	return fmt.Sprintf("%s  %s\n", st.Paint(terminal.Bold+";"+colour, r.Status.String()), summary)
 }
 
 // asksForForecasts reports whether people want to know how long failovers take: elections work, and somebody would take one over.
@@ -143,7 +140,7 @@ func (r *Result) summary(describe func(look.Holder) string) string {
 
 func describeHolder(h look.Holder) string {
 	text := leadsOrWon(h)
-	if since := cmp.Or(h.LeadsSince, h.Since); !since.IsZero() {
+	if since := look.Since(h.Leader); !since.IsZero() {
 		text += " since " + terminal.Timestamp(since)
 	}
 	return text + ", renewed " + terminal.Ago(h.RenewalAge)
@@ -174,11 +171,11 @@ func (r *Result) nagios() string {
 			break
 		}
 		label := ""
-		if len(r.Elections) > 1 || len(r.requiredKeys) != 1 {
+		if len(r.Elections) > 1 || len(r.options.Keys) != 1 {
 			label = h.Key + " "
 		}
-		ttl := terminal.FromSeconds(r.TTLS)
-		left := ttl - overdueAge(&h, ttl, r.overdue) // of the lease when the renewal is overdue
+		ttl := r.ttl()
+		left := ttl - r.overdueAge(&h) // of the lease when the renewal is overdue
 		data = append(data,
 			fmt.Sprintf("%s=%.3fs;%.3f:;0:;0;%.3f", perfLabel(label+"lease_left"), max(h.TimeLeft.Seconds(), 0), max(left.Seconds(), 0), ttl.Seconds()),
 			fmt.Sprintf("%s=%d", perfLabel(label+"term"), h.Term))

@@ -46,7 +46,7 @@ func (r *Result) setGauges(gauge newGauge) {
 	age := gauge("renewal_age_seconds", "Time since the last renewal, by the server's clock.", "election")
 	finding := gauge("finding", "1 for each warning and critical finding.", "election", "code", "severity")
 	standbys := gauge("standbys", "Number of candidates that answered and would take over; there is no such series where that is not known, or none is needed.", "election")
-	for _, key := range slices.Concat(r.requiredKeys, r.expectedKeys) { // elections without a leader need values too
+	for _, key := range slices.Concat(r.options.Keys, r.options.Expected) { // elections without a leader need values too
 		left.WithLabelValues(r.Bucket, key).Set(0)
 		term.WithLabelValues(r.Bucket, key).Set(0)
 	}

@@ -2,7 +2,6 @@ package checkup
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli/look"
@@ -11,10 +10,10 @@ import (
 
 // checkStandbys returns a finding for each election whose holder answers, and from whom no candidate would take over. Whether there are
 // candidates that do not answer is not known where the holder does not, and a pause and a lease that is over have findings of their own.
-func (r *Result) checkStandbys(answers map[string]look.Answers, ttl time.Duration, about []admin.Finding) []ElectionFinding {
+func (r *Result) checkStandbys(answers map[string]look.Answers, about []admin.Finding) []ElectionFinding {
 	var found []ElectionFinding
 	for _, h := range r.Elections {
-		if !h.IsAlone() || h.RenewalAge >= ttl {
+		if !h.IsAlone() || h.RenewalAge >= r.ttl() {
 			continue
 		}
 		var others []admin.Candidate

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -118,7 +117,7 @@ func (r *Result) command(command string) string {
 
 // patience is how long it takes at most, in whole seconds, until a candidate leads that polls, whatever its interval is.
 func (r *Result) patience() time.Duration {
-	ttl := terminal.FromSeconds(r.TTLS)
+	ttl := r.ttl()
 	slowest, _ := (&timing.Durations{Interval: new(timing.LongestInterval(ttl))}).Timing(ttl)
 	worst := forecast.Candidates{Backoff: true, Unreadable: true, Markers: kv.MarkerTTL}.Failovers(slowest).Crash.Worst
 	return (worst + time.Second - 1).Truncate(time.Second)
@@ -132,7 +131,7 @@ func (r *Result) notReady(key string) string {
 // failing returns why the writes of candidates fail, if a candidate says so that is not ready, and what to do about that. An error that is older than a
 // candidate takes to try again is no reason: something else holds the candidate back.
 func (r *Result) failing(candidates []admin.Candidate, about []admin.Finding) (cause, fix string) {
-	latest := timing.RequestTimeout + time.Duration(2*r.TTLS*float64(time.Second))
+	latest := timing.RequestTimeout + 2*r.ttl()
 	for _, c := range candidates {
 		if c.LastError == "" || c.Ready || c.LastErrorAge > latest {
 			continue
@@ -146,17 +145,14 @@ func (r *Result) failing(candidates []admin.Candidate, about []admin.Finding) (c
 	return "", ""
 }
 
-// refusedSubject matches what the client of NATS says of a refusal.
-var refusedSubject = regexp.MustCompile(`Permissions Violation for (Publish|Subscription) to "([^"]+)"`)
-
 // correction returns what to do about the last error of a candidate.
 func (r *Result) correction(c admin.Candidate, about []admin.Finding) string {
 	name, says := terminal.Quote(c.Name), func(text string) bool { return strings.Contains(c.LastError, text) }
-	refused := refusedSubject.FindStringSubmatch(c.LastError)
+	subject, message := cli.Refused(c.LastError)
 	switch {
-	case refused != nil && refused[1] == "Publish":
-		return fmt.Sprintf("permit the user of %s to publish to %s", name, terminal.Printable(refused[2]))
-	case refused != nil:
+	case message:
+		return fmt.Sprintf("permit the user of %s to publish to %s", name, terminal.Printable(subject))
+	case subject != "":
 		return fmt.Sprintf("have %s connect with the inbox prefix that its permissions name, by --inbox-prefix, ELECTION_INBOX_PREFIX or nats.CustomInboxPrefix", name)
 	case says("resource limits exceeded for account"):
 		return cmp.Or(fixOf("account-full", about), "raise max_file of the account, or max_mem for a bucket in memory, or remove messages or streams of the account, which 'nats stream report' lists")

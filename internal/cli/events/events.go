@@ -7,7 +7,6 @@ package events
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -131,7 +130,7 @@ func (w *Writer) DroppedEvents(events int) string {
 	if !w.JSON {
 		return terminal.DroppedLines(events)
 	}
-	return string(jsonLine(Event{Time: time.Now(), Event: Dropped, Election: w.Common.Election, Name: w.Common.Name, Dropped: events}))
+	return string(terminal.JSONLine(Event{Time: time.Now().UTC(), Event: Dropped, Election: w.Common.Election, Name: w.Common.Name, Dropped: events}))
 }
 
 // StateChange returns the State, Term and Reason of a log record that reports a change of state. It returns false for other records.
@@ -214,7 +213,8 @@ func (w *Writer) changeState(e *Event) {
 // write writes one event.
 func (w *Writer) write(e Event) error {
 	if w.JSON {
-		_, err := w.Out.Write(jsonLine(e))
+		e.Time = e.Time.UTC()
+		_, err := w.Out.Write(terminal.JSONLine(e))
 		return err
 	}
 	_, err := fmt.Fprintf(w.Out, "%s  %s  %s%s\n", w.Style.Paint(terminal.Faint, e.Time.Format(terminal.TimeOfDayLayout)), w.label(e), sentence(e), w.explanation(e))
@@ -230,16 +230,6 @@ func (w *Writer) explanation(e Event) string {
 	}
 	w.explained = true
 	return " (a revision: later are larger)"
-}
-
-// jsonLine returns an event as a line of JSON.
-func jsonLine(e Event) []byte {
-	e.Time = e.Time.UTC()
-	line, err := json.Marshal(e)
-	if err != nil { // every value of an Event can be encoded
-		panic(err)
-	}
-	return append(line, '\n')
 }
 
 // label returns the column with the kind of the event.

@@ -193,14 +193,10 @@ func (b *BucketInfo) Unfit() bool {
 
 // Print writes everything but the findings for people.
 func (b *BucketInfo) Print(w io.Writer, st terminal.Style, v *View) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server))); err != nil {
+	title := fmt.Sprintf("Bucket %s on %s", b.Bucket, b.Server)
+	_, err := fmt.Fprintf(w, "%s\n\n%s", st.Paint(terminal.Bold, title), b.properties(v).Text(st))
+	if err != nil || len(b.Elections) == 0 {
 		return err
-	}
-	if err := b.properties(v).Print(w, st); err != nil {
-		return err
-	}
-	if len(b.Elections) == 0 {
-		return nil
 	}
 	fmt.Fprintln(w)
 	return ElectionTable(v, b.Elections).Print(w, st)
@@ -209,7 +205,7 @@ func (b *BucketInfo) Print(w io.Writer, st terminal.Style, v *View) error {
 // properties returns the properties of the bucket.
 func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 	list := &terminal.PropertyList{}
-	list.Add("Created", terminal.Timestamp(b.Created)+" ("+terminal.Ago(v.Clock.Now().Sub(b.Created))+")")
+	list.Add("Created", terminal.TimestampAgo(b.Created, v.Clock.Now().Sub(b.Created)))
 	list.Add("TTL", kv.TTLText(v.TTL()))
 	list.Add("History", fmt.Sprint(b.History))
 	list.Add("Storage", b.Storage)
@@ -275,8 +271,9 @@ func (p Peer) String() string {
 	return p.Name + ": " + strings.Join(state, ", ")
 }
 
-// PrintFindings writes the findings with at least the given severity, and the fix of each warning and critical finding.
-func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, minimum admin.Severity) error {
+// FindingsText returns the findings with at least the given severity, and the fix of each warning and critical finding.
+func FindingsText(st terminal.Style, findings []admin.Finding, minimum admin.Severity) string {
+	var text strings.Builder
 	for _, f := range findings {
 		if f.Severity < minimum {
 			continue
@@ -288,16 +285,12 @@ func PrintFindings(w io.Writer, st terminal.Style, findings []admin.Finding, min
 		case admin.SeverityWarning:
 			colour = terminal.Yellow
 		}
-		if _, err := fmt.Fprintf(w, "\n%s  %s: %s\n", st.Paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "\n%s  %s: %s\n", st.Paint(colour, fmt.Sprintf("%-8s", f.Severity)), f.Code, f.Message)
 		if f.Fix != "" && f.Severity > admin.SeverityInfo {
-			if _, err := fmt.Fprintf(w, "          Fix: %s\n", f.Fix); err != nil {
-				return err
-			}
+			fmt.Fprintf(&text, "          Fix: %s\n", f.Fix)
 		}
 	}
-	return nil
+	return text.String()
 }
 
 // ElectionTable returns a table of elections.
@@ -316,7 +309,7 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 		if h.Paused {
 			state += ", paused"
 		}
-		t.Add(h.Key, h.Name, state, cmp.Or(h.SinceText(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), h.timeLeftText(), cmp.Or(h.Host, "-"), h.standbysText())
+		t.Add(h.Key, h.Name, state, cmp.Or(h.SinceText(), "-"), terminal.NumberOrDash(h.Term), terminal.Ago(h.RenewalAge), TimeLeftText(h.Leader, h.TimeLeft), cmp.Or(h.Host, "-"), h.standbysText())
 	}
 	return t
 }
@@ -327,11 +320,11 @@ const maxNamedLeaders = 5
 // DescribeLeaders describes in one sentence which elections of the bucket have a leader.
 func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.Bucket) string {
 	where := fmt.Sprintf("Bucket %q on %s", bucket.Bucket(), client.ServerURL())
+	var leaders []election.Leader
 	o, err := observe.New(bucket)
-	if err != nil {
-		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
+	if err == nil {
+		leaders, err = o.Leaders(ctx)
 	}
-	leaders, err := o.Leaders(ctx)
 	if err != nil {
 		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)
 	}

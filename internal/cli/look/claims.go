@@ -20,9 +20,6 @@ const (
 	claimRetryDelay = 250 * time.Millisecond
 )
 
-// Claim is the answer of a candidate that says that it leads the election of the key.
-type Claim struct{ Key, Name, Instance, Host, Connection string }
-
 // Answers are what the candidates of an election answered, and why they could not be asked, if they could not.
 type Answers struct {
 	Candidates []admin.Candidate
@@ -30,8 +27,16 @@ type Answers struct {
 }
 
 // Leads reports whether a candidate says that it leads.
-func (a Answers) Leads() bool {
-	return slices.ContainsFunc(a.Candidates, func(c admin.Candidate) bool { return c.State == election.LeaderState })
+func (a Answers) Leads() bool { return len(a.leaders()) > 0 }
+
+// leaders returns the candidates that say that they lead.
+func (a Answers) leaders() (leaders []admin.Candidate) {
+	for _, c := range a.Candidates {
+		if c.State == election.LeaderState {
+			leaders = append(leaders, c)
+		}
+	}
+	return leaders
 }
 
 // Ask asks the candidates of each election, and returns their answers by key. A candidate that does not answer may exist all the same.
@@ -47,59 +52,42 @@ func (v *View) Ask(ctx context.Context, keys []string) map[string]Answers {
 	return answers
 }
 
-// Disputed returns the claims of each key that several candidates claim to lead, by the answers that Ask returned. It asks again if there
-// are such, and counts only the candidates that claim the key twice. Each process counts: copies of a process have one instance.
-func (v *View) Disputed(ctx context.Context, answers map[string]Answers) map[string][]Claim {
-	first := claimsOf(answers)
-	if len(first) == 0 {
-		return nil
-	}
-	if timeutil.Pause(ctx, claimRetryDelay) != nil {
-		return nil
-	}
-	second := claimsOf(v.Ask(ctx, slices.Collect(maps.Keys(first))))
-	return disputed(first, func(c Claim) bool {
-		again := slices.Index(second[c.Key], c)
-		if again >= 0 {
-			second[c.Key] = slices.Delete(second[c.Key], again, again+1)
-		}
-		return again >= 0
-	})
-}
-
-// claimsOf returns the claims of the candidates that say that they lead, of each key that several say of.
-func claimsOf(answers map[string]Answers) map[string][]Claim {
-	claims := map[string][]Claim{}
+// Disputed returns, by key, the candidates that say that they lead, where several do by the answers that Ask returned. It asks these again, and counts
+// only the candidates that say it twice. Each process counts: copies of a process have one instance.
+func (v *View) Disputed(ctx context.Context, answers map[string]Answers) map[string][]admin.Candidate {
+	disputed := map[string][]admin.Candidate{}
 	for key, a := range answers {
-		for _, c := range a.Candidates {
-			if c.State == election.LeaderState {
-				claims[key] = append(claims[key], Claim{key, c.Name, c.Instance, c.Host, c.Connection})
+		if leaders := a.leaders(); len(leaders) > 1 {
+			disputed[key] = leaders
+		}
+	}
+	if len(disputed) == 0 || timeutil.Pause(ctx, claimRetryDelay) != nil {
+		return nil
+	}
+	for key, a := range v.Ask(ctx, slices.Collect(maps.Keys(disputed))) {
+		again := a.leaders()
+		disputed[key] = slices.DeleteFunc(disputed[key], func(c admin.Candidate) bool {
+			found := slices.IndexFunc(again, func(a admin.Candidate) bool {
+				return a.Name == c.Name && a.Instance == c.Instance && a.Host == c.Host && a.Connection == c.Connection
+			})
+			if found >= 0 {
+				again = slices.Delete(again, found, found+1)
 			}
-		}
+			return found < 0
+		})
 	}
-	return disputed(claims, func(Claim) bool { return true })
+	maps.DeleteFunc(disputed, func(_ string, leaders []admin.Candidate) bool { return len(leaders) < 2 })
+	return disputed
 }
 
-// disputed returns the claims that count, of each key that has several of them.
-func disputed(claims map[string][]Claim, counts func(Claim) bool) map[string][]Claim {
-	several := map[string][]Claim{}
-	for key, of := range claims {
-		of = slices.DeleteFunc(slices.Clone(of), func(c Claim) bool { return !counts(c) })
-		if len(of) > 1 {
-			several[key] = of
-		}
-	}
-	return several
-}
-
-// Copied reports whether two of a list have one instance: their processes are copies, as of a virtual machine that was cloned.
-func Copied[T any](list []T, instance func(T) string) bool {
+// Copied reports whether two candidates of a list have one instance: their processes are copies, as of a virtual machine that was cloned.
+func Copied(list []admin.Candidate) bool {
 	seen := map[string]bool{}
-	for _, of := range list {
-		if seen[instance(of)] {
+	for _, c := range list {
+		if seen[c.Instance] {
 			return true
 		}
-		seen[instance(of)] = true
+		seen[c.Instance] = true
 	}
 	return false
 }

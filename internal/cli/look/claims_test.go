@@ -43,8 +43,8 @@ func (*claimant) Refresh(context.Context)                {}
 func (*claimant) ExpectRelease(time.Duration)            {}
 func (*claimant) HandoverTimeout() time.Duration         { return time.Second }
 
-// claiming has each claimant answer from a process of its own, and returns the claims that dispute the election.
-func claiming(f *fleettest.Fleet, claimants ...*claimant) []Claim {
+// claiming has each claimant answer from a process of its own, and returns the candidates that dispute the election.
+func claiming(f *fleettest.Fleet, claimants ...*claimant) []admin.Candidate {
 	f.Helper()
 	bucket := f.Open(f.Server.Connect(f.T))
 	info, err := kv.With(bucket, nil).Load(context.Background())
@@ -67,7 +67,7 @@ func TestTwoProcessesWithOneInstanceThatLeadAreTwoClaims(t *testing.T) {
 		f.Expect(claims[0].Instance).To(Equal(claims[1].Instance))
 		f.Expect(claims[0].Connection).To(MatchRegexp(`^\d+@\S+$`))
 		f.Expect(claims[0].Connection).NotTo(Equal(claims[1].Connection))
-		f.Expect(Copied(claims, func(c Claim) string { return c.Instance })).To(BeTrue())
+		f.Expect(Copied(claims)).To(BeTrue())
 	}, fleettest.Republished)
 }
 
@@ -75,7 +75,7 @@ func TestTwoInstancesThatLeadAreTwoClaimsAndNoCopies(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		claims := claiming(f, &claimant{instance: "i", answers: -1}, &claimant{instance: "j", answers: -1})
 		f.Expect(claims).To(HaveLen(2))
-		f.Expect(Copied(claims, func(c Claim) string { return c.Instance })).To(BeFalse())
+		f.Expect(Copied(claims)).To(BeFalse())
 	}, fleettest.Republished)
 }
 

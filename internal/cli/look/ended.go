@@ -41,7 +41,7 @@ func (v *View) LastEnd(ctx context.Context, key string) (observe.Event, bool) {
 // DescribeEnd says who led an election last, until when, and why that ended, by the server's clock, as in
 // "web-1 led until 2026-11-22 20:08:52 (5 min ago), term 4711: it was stopped".
 func (v *View) DescribeEnd(e observe.Event) string {
-	until := terminal.Timestamp(e.At) + " (" + terminal.Ago(v.Clock.AtLeast(time.Now()).Sub(e.At)) + ")"
+	until := terminal.TimestampAgo(e.At, v.Clock.AtLeast(time.Now()).Sub(e.At))
 	name := terminal.Quote(e.Leader.Name)
 	switch {
 	case e.Kind == observe.Expired:
@@ -89,7 +89,7 @@ func EndedTable(v *View, ended []observe.Event) *terminal.Table {
 	}
 	now := v.Clock.AtLeast(time.Now())
 	for _, e := range ended {
-		t.Add(e.Key, cmp.Or(e.Leader.Name, "-"), terminal.Timestamp(e.At)+" ("+terminal.Ago(now.Sub(e.At))+")", strings.TrimPrefix(EndCause(e), "it "),
+		t.Add(e.Key, cmp.Or(e.Leader.Name, "-"), terminal.TimestampAgo(e.At, now.Sub(e.At)), strings.TrimPrefix(EndCause(e), "it "),
 			terminal.NumberOrDash(e.Leader.Term), cmp.Or(e.Leader.Host, "-"))
 	}
 	return t

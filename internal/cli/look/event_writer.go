@@ -41,11 +41,7 @@ func (w *EventWriter) DroppedEvents(lines int) string {
 	if !w.JSON {
 		return terminal.DroppedLines(lines)
 	}
-	line, err := json.Marshal(DroppedEvents{events.Dropped, lines, time.Now().UTC()})
-	if err != nil { // every value of these types can be encoded
-		panic(err)
-	}
-	return string(line) + "\n"
+	return string(terminal.JSONLine(DroppedEvents{events.Dropped, lines, time.Now().UTC()}))
 }
 
 // colourOf returns the colour for a kind of event.

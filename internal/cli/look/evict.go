@@ -37,10 +37,10 @@ func (v *View) Evict(ctx context.Context, shown *Holder, revision uint64) (*Hold
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists):
 			return nil, cli.UnknownOutcome(ctx, err, "it is not known whether %s was evicted: run %s", terminal.Quote(now.Name), v.NameCommand("info "+shown.Key))
 		case revision != 0:
-			return nil, NothingDone("the record of %q has changed and no longer has revision %d", shown.Key, revision)
+			return nil, cli.Negative("the record of %q has changed and no longer has revision %d; nothing was done", shown.Key, revision)
 		}
 	}
-	return nil, NothingDone("%s renewed too often to be evicted in %d attempts", terminal.Quote(shown.Name), evictAttempts)
+	return nil, cli.Negative("%s renewed too often to be evicted in %d attempts; nothing was done", terminal.Quote(shown.Name), evictAttempts)
 }
 
 // reread reads the leader again. It returns an error unless that is the shown leader in the same term.
@@ -48,13 +48,13 @@ func (v *View) reread(ctx context.Context, shown *Holder, revision uint64) (*Hol
 	now, err := v.Leader(ctx, shown.Key)
 	switch {
 	case errors.Is(err, election.ErrNoLeader):
-		return nil, NothingDone("%s has released %q, and nobody leads", terminal.Quote(shown.Name), shown.Key)
+		return nil, cli.Negative("%s has released %q, and nobody leads; nothing was done", terminal.Quote(shown.Name), shown.Key)
 	case err != nil:
-		return nil, cli.InterruptedOr(ctx, err)
+		return nil, err
 	case now.Name != shown.Name || now.Instance != shown.Instance || !now.Since.Equal(shown.Since):
-		return nil, NothingDone("the leader of %q has changed: it is %s now", shown.Key, terminal.Quote(now.Name))
+		return nil, cli.Negative("the leader of %q has changed: it is %s now; nothing was done", shown.Key, terminal.Quote(now.Name))
 	case revision != 0 && now.Revision != revision:
-		return nil, NothingDone("the record of %q has changed and has revision %d now, not %d", shown.Key, now.Revision, revision)
+		return nil, cli.Negative("the record of %q has changed and has revision %d now, not %d; nothing was done", shown.Key, now.Revision, revision)
 	}
 	return now, nil
 }
@@ -64,9 +64,4 @@ func (v *View) remove(ctx context.Context, l *election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
 	return kv.With(v.Bucket, nil).Evict(ctx, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
-}
-
-// NothingDone returns the error of a command that did nothing, with the reason.
-func NothingDone(reason string, args ...any) *cli.ExitError {
-	return &cli.ExitError{Code: cli.ExitNegative, Message: fmt.Sprintf(reason, args...) + "; nothing was done"}
 }

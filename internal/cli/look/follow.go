@@ -29,7 +29,7 @@ func Follow(ctx context.Context, client *cli.Client, name string, log *slog.Logg
 			return nil, nil, err
 		}
 		// The server that should run the consumer may have failed after the bucket was opened.
-		v, events, err := startObserving(ctx, client, bucket, log, keys)
+		v, events, err := Observe(ctx, client, bucket, log, keys...)
 		if err == nil || errors.Is(err, nats.ErrPermissionViolation) || ctx.Err() != nil {
 			return v, events, err
 		}
@@ -43,8 +43,8 @@ func Follow(ctx context.Context, client *cli.Client, name string, log *slog.Logg
 	}
 }
 
-// startObserving makes one attempt to observe the keys.
-func startObserving(ctx context.Context, client *cli.Client, bucket *election.Bucket, log *slog.Logger, keys []string) (*View, <-chan observe.Event, error) {
+// Observe returns the events of the keys until ctx ends, or of all keys of the bucket. It makes one attempt.
+func Observe(ctx context.Context, client *cli.Client, bucket *election.Bucket, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
 	v, err := New(ctx, client, bucket, election.WithLogger(log))
 	if err != nil {
 		return nil, nil, err

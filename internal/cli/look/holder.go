@@ -81,8 +81,8 @@ func (v *View) NewHolder(l election.Leader, sent time.Time) Holder {
 	return h
 }
 
-// KeyExpires reports whether the server removes the key if the holder does not renew it. In a bucket without a TTL nobody can tell when the lease ends.
-func (h *Holder) KeyExpires() bool { return h.Expires.After(h.Renewed) }
+// KeyExpires reports whether the server removes the key if its leader does not renew it. In a bucket without a TTL nobody can tell when the lease ends.
+func KeyExpires(l election.Leader) bool { return l.Expires.After(l.Renewed) }
 
 // RenewalInterval returns the time from one renewal of the holder to the next, in a bucket with the given TTL. A holder that says none, as
 // those of Choria, or one that no candidate can have there, is taken to have the default.
@@ -106,10 +106,8 @@ func stateOf(l election.Leader) string {
 // Print writes everything about the holder for people.
 func (h *Holder) Print(w io.Writer, st terminal.Style, v *View) error {
 	title := fmt.Sprintf("Election %s in bucket %s on %s", h.Key, v.Bucket.Bucket(), v.ServerURL())
-	if _, err := fmt.Fprintf(w, "%s\n\n", st.Paint(terminal.Bold, title)); err != nil {
-		return err
-	}
-	return h.properties(v).Print(w, st)
+	_, err := fmt.Fprintf(w, "%s\n\n%s", st.Paint(terminal.Bold, title), h.properties(v).Text(st))
+	return err
 }
 
 // properties returns everything about the holder but its key.
@@ -132,18 +130,18 @@ func (h *Holder) properties(v *View) *terminal.PropertyList {
 		list.Add("Term", terminal.NumberOrDash(h.Term)+" (a revision of the bucket: later terms have larger ones)")
 	}
 	list.Add("Token", h.Token)
-	renewed := terminal.Timestamp(h.Renewed) + " (" + terminal.Ago(h.RenewalAge) + ")"
+	renewed := terminal.TimestampAgo(h.Renewed, h.RenewalAge)
 	if h.Interval > 0 {
 		renewed += ", every " + terminal.FormatDuration(h.Interval)
 	}
 	list.Add("Renewed", renewed)
 	switch {
-	case !h.KeyExpires():
+	case !KeyExpires(h.Leader):
 		list.Add("Expires", "never: the bucket has no TTL")
 	case h.TimeLeft < 0:
 		list.Add("Expires", terminal.Timestamp(h.Expires)+" ("+terminal.FormatDuration(-h.TimeLeft)+" ago, and is about to be removed)")
 	default:
-		list.Add("Expires", terminal.Timestamp(h.Expires)+" (in "+terminal.FormatDuration(h.TimeLeft)+")")
+		list.Add("Expires", terminal.TimestampAgo(h.Expires, -h.TimeLeft))
 	}
 	list.Add("Standbys", h.describeStandbys())
 	list.Add("Host", h.Host)
@@ -190,25 +188,23 @@ func (h *Holder) standbysText() string {
 
 // SinceText returns since when the holder leads, or when a leader-elect won the key, and how long ago that was. It returns an empty string if
 // that is unknown.
-func (h *Holder) SinceText() string { return h.timeText(cmp.Or(h.LeadsSince, h.Since)) }
+func (h *Holder) SinceText() string { return h.timeText(Since(h.Leader)) }
+
+// Since returns since when a leader leads, or when a leader-elect won the key; the zero time if that is unknown.
+func Since(l election.Leader) time.Time { return cmp.Or(l.LeadsSince, l.Since) }
 
 // timeText returns a time, and how long ago that was; empty for the zero time.
-func (h *Holder) timeText(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return terminal.Timestamp(at) + " (" + terminal.Ago(h.ReadAt.Sub(at)) + ")"
-}
+func (h *Holder) timeText(at time.Time) string { return terminal.TimestampAgo(at, h.ReadAt.Sub(at)) }
 
-// timeLeftText returns the time until the key expires in words.
-func (h *Holder) timeLeftText() string {
+// TimeLeftText returns the time that is left until the key of a leader expires in words.
+func TimeLeftText(l election.Leader, left time.Duration) string {
 	switch {
-	case !h.KeyExpires():
+	case !KeyExpires(l):
 		return "no TTL"
-	case h.TimeLeft < 0:
-		return "over for " + terminal.FormatDuration(-h.TimeLeft)
+	case left < 0:
+		return "over for " + terminal.FormatDuration(-left)
 	}
-	return terminal.FormatDuration(h.TimeLeft)
+	return terminal.FormatDuration(left)
 }
 
 // IsOtherData reports whether the key of l holds a JSON object that is not the record of an election, such as the plan or a

@@ -1,7 +1,6 @@
 package look
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
@@ -23,8 +22,6 @@ func TestPauseIsDescribedAsFarAsItsMetadataSays(t *testing.T) {
 	} {
 		v := &View{}
 		v.info.Bucket, v.info.Paused = cli.DefaultBucket, map[string]kv.Pause{"jobs": pause}
-		var text bytes.Buffer
-		g.Expect((&Holder{Leader: election.Leader{Key: "jobs"}, Paused: true}).properties(v).Print(&text, terminal.Style{})).To(Succeed())
-		g.Expect(text.String()).To(ContainSubstring(want))
+		g.Expect((&Holder{Leader: election.Leader{Key: "jobs"}, Paused: true}).properties(v).Text(terminal.Style{})).To(ContainSubstring(want))
 	}
 }

@@ -11,10 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
@@ -37,17 +34,21 @@ type View struct {
 
 // Open connects and returns a View of the bucket that the flags name. An unreachable server and a missing bucket are errors
 // at once. The caller must close the connection of the View.
-func Open(ctx context.Context, e *cli.Env, command string) (*View, error) {
-	client, bucket, err := e.Open(ctx, command)
+func Open(ctx context.Context, e *cli.Env, command string) (v *View, err error) {
+	client, err := e.Connect(command)
 	if err != nil {
 		return nil, err
 	}
-	v, err := New(ctx, client, bucket)
+	defer func() {
+		if err != nil {
+			client.Conn.Close()
+		}
+	}()
+	bucket, err := client.OpenBucket(ctx, e.Bucket)
 	if err != nil {
-		client.Conn.Close()
 		return nil, err
 	}
-	return v, nil
+	return New(ctx, client, bucket)
 }
 
 // New returns a View of the bucket.
@@ -66,23 +67,11 @@ func New(ctx context.Context, client *cli.Client, bucket *election.Bucket, opts 
 
 // Refresh reads the state of the stream behind the bucket, and the server's clock.
 func (v *View) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
-	defer cancel()
-	sent := time.Now()
-	var status jetstream.KeyValueStatus
-	err := v.UntilRefused(ctx, v.Bucket.Bucket(), func(ctx context.Context) (err error) {
-		status, err = v.Bucket.Status(ctx)
-		return err
-	})
+	info, err := v.LoadInfo(ctx, v.Bucket)
 	if err != nil {
-		return fmt.Errorf("bucket %q on %s cannot be read: %w", v.Bucket.Bucket(), v.ServerURL(), err)
+		return err
 	}
-	received := time.Now()
-	info := kv.InfoOf(status)
-	if info.Stream == nil {
-		return fmt.Errorf("bucket %q on %s does not describe the stream behind it", v.Bucket.Bucket(), v.ServerURL())
-	}
-	v.info, v.Clock = info, NewServerClock(info.Stream.TimeStamp, sent, received)
+	v.info, v.Clock = info, NewServerClock(info.Stream.TimeStamp, info.Read, info.Read.Add(info.Took))
 	return nil
 }
 
@@ -164,7 +153,7 @@ func (v *View) NobodyLeads(ctx context.Context, key string) *cli.ExitError {
 	} else {
 		message += fmt.Sprintf("; %s says why", v.NameCommand("check "+key))
 	}
-	return &cli.ExitError{Code: cli.ExitNegative, Message: message}
+	return cli.Negative("%s", message)
 }
 
 // PausedVacancies returns an entry for each paused election that is not among the given ones: nobody leads it.
@@ -211,19 +200,14 @@ func (v *View) leadersByConsumer(ctx context.Context) ([]Holder, error) {
 
 // leadersByKey reads the leaders key by key. It skips keys for which no candidate can campaign.
 func (v *View) leadersByKey(ctx context.Context) ([]Holder, error) {
-	prefix := "$KV." + v.Bucket.Bucket() + "."
-	stream, err := v.JetStream.Stream(ctx, kv.StreamName(v.Bucket.Bucket()))
-	if err != nil {
-		return nil, err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	keys, err := kv.With(v.Bucket, nil).StoredKeys(ctx, ">")
 	if err != nil {
 		return nil, err
 	}
 	holders := []Holder{} // not nil, which JSON would encode as null
-	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+	for _, key := range keys {
 		sent := time.Now()
-		l, err := v.Observer.Leader(ctx, strings.TrimPrefix(subject, prefix))
+		l, err := v.Observer.Leader(ctx, key)
 		switch {
 		case err == nil:
 			holders = v.appendHolder(holders, l, sent)

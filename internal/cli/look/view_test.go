@@ -55,7 +55,7 @@ func TestAnExpiredKeyHasNoTimeLeft(t *testing.T) {
 	g := NewWithT(t)
 	renewed := time.Now()
 	h := &Holder{Leader: election.Leader{Renewed: renewed, Expires: renewed.Add(time.Second)}, TimeLeft: -120 * time.Millisecond}
-	g.Expect(h.timeLeftText()).To(Equal("over for 120ms"))
+	g.Expect(TimeLeftText(h.Leader, h.TimeLeft)).To(Equal("over for 120ms"))
 	b, err := json.Marshal(Holder{ExpiresInS: -0.12})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(b)).To(ContainSubstring(`"expires_in_s":-0.12`))
@@ -120,7 +120,7 @@ func TestAgesAreThoseOfTheReadHoweverLateTheAnswerCame(t *testing.T) {
 	v := &View{Clock: NewServerClock(sent, sent, sent)}
 	h := v.NewHolder(election.Leader{Name: "a", Renewed: sent.Add(-time.Second), Since: sent.Add(-time.Minute), Expires: sent.Add(2 * time.Second)}, sent)
 	g.Expect(h.RenewalAge).To(Equal(time.Second))
-	g.Expect(h.timeLeftText()).To(Equal("2s"), "and not over for 3s")
+	g.Expect(TimeLeftText(h.Leader, h.TimeLeft)).To(Equal("2s"), "and not over for 3s")
 	g.Expect(h.SinceText()).To(HaveSuffix("(1m0s ago)"))
 	h.LeadsSince = sent.Add(-30 * time.Second)
 	g.Expect(h.SinceText()).To(HaveSuffix("(30s ago)"), "since when it leads")

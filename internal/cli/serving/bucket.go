@@ -14,36 +14,27 @@ import (
 // ctx ends. The page keeps the expected elections, though nobody ever led them. Bucket waits for an unreachable server; a missing bucket is an error.
 // The web configuration file may be empty.
 func Bucket(ctx context.Context, e *cli.Env, address, webConfig, key string, expected []string) error {
-	user := ctx
-	ctx, fail := context.WithCancelCause(user)
-	defer fail(nil)
-	stderr := terminal.NewQueue(e.Stderr, terminal.DroppedLines, fail)
-	defer stderr.Close()
-	log := slog.New(terminal.NewLogHandler(stderr, terminal.StyleFor(e.Stderr), slog.LevelInfo))
-	registry := newRegistry()
-	page := newBucketPage(key, expected, log)
-	defer page.Stop()
-	prometheus.WrapRegistererWith(prometheus.Labels{"bucket": e.Bucket}, registry).MustRegister(page.Metrics())
-	servers, err := serve([]endpoint{statusEndpoint("--serve", address, page), metricsEndpoint("--serve", address, registry)}, webConfig, log)
-	if err != nil {
-		return err
-	}
-	defer servers.Stop()
-	client, err := e.Connection.ConnectWithRetry("election-cli dashboard", fail, log)
-	if err != nil {
-		return err
-	}
-	defer client.Conn.Close()
-	bucket, err := client.WaitForBucket(ctx, e.Bucket, log)
-	if err == nil {
+	return e.RunLasting(ctx, slog.LevelInfo, terminal.DroppedLines, func(ctx context.Context, l cli.Lasting) error {
+		log, registry := slog.New(l.Log), newRegistry()
+		page := newBucketPage(key, expected, log)
+		defer page.Stop()
+		prometheus.WrapRegistererWith(prometheus.Labels{"bucket": e.Bucket}, registry).MustRegister(page.Metrics())
+		servers, err := serve([]endpoint{statusEndpoint("--serve", address, page), metricsEndpoint("--serve", address, registry)}, webConfig, log)
+		if err != nil {
+			return err
+		}
+		defer servers.Stop()
+		client, err := e.Connection.ConnectWithRetry("election-cli dashboard", l.Fail, log)
+		if err != nil {
+			return err
+		}
+		defer client.Conn.Close()
+		bucket, err := client.WaitForBucket(ctx, e.Bucket, log)
+		if err != nil {
+			return cli.IgnoreIfDone(ctx, err)
+		}
 		page.Follow(ctx, client, bucket, nil)
 		<-ctx.Done()
-	}
-	if user.Err() != nil {
-		return nil // the normal end
-	}
-	if err == nil {
-		err = context.Cause(ctx) // fail ended the command, not the user
-	}
-	return err
+		return nil
+	})
 }

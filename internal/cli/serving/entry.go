@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -197,7 +196,7 @@ func (e *entry) condition(now time.Time) condition {
 		return ended
 	case l == nil:
 		return vacant
-	case l.Expires.After(l.Renewed) && !now.Before(l.Expires): // a bucket without a TTL does not say when a lease is over
+	case look.KeyExpires(*l) && !now.Before(l.Expires):
 		return leaseOver
 	case e.leads:
 		return led
@@ -213,6 +212,3 @@ func (e *entry) shownTerms(now time.Time) []observedTerm {
 	}
 	return terms
 }
-
-// since returns the time from which the page counts how long a candidate has led.
-func since(l *election.Leader) time.Time { return cmp.Or(l.LeadsSince, l.Since) }

@@ -51,6 +51,18 @@ const (
 	rankEnded
 )
 
+// looks has how the list shows each condition.
+var looks = [conditions]struct {
+	state, class string
+	rank         int
+}{
+	vacant:    {"no leader", "vacant", rankVacant},
+	leaseOver: {"lease over", "vacant", rankVacant},
+	elect:     {"leader-elect", "waits", rankElect},
+	led:       {"leader", "leads", rankWell},
+	ended:     {"ended", "ended", rankEnded},
+}
+
 // totals are the numbers of elections in each state.
 type totals struct {
 	all, paused, alone int
@@ -168,40 +180,32 @@ func (d *listData) setHeadline(t totals, observed bool, observeError *string) {
 
 // newRow returns the row of an election.
 func (e *entry) newRow(key string, epoch, observedSince, now time.Time) listRow {
-	rank := rankVacant
-	r := listRow{Key: terminal.Printable(key), State: "no leader", Class: "vacant", Eviction: latestEviction(e.events), Strip: newStrip(e, epoch, observedSince, now)}
+	as := looks[e.shown]
+	r := listRow{
+		Key: terminal.Printable(key), State: as.state, Class: as.class, Pause: describePause(e.pause), Alone: e.isAlone(),
+		Eviction: latestEviction(e.events), Strip: newStrip(e, epoch, observedSince, now),
+	}
 	if e.holder != nil {
 		r.Leader = e.holder.Name
-		from := since(e.holder)
-		switch e.shown {
-		case leaseOver:
-			r.State, from = "lease over", e.holder.Expires
-		case elect:
-			r.State, r.Class, rank = "leader-elect", "waits", rankElect
-		default:
-			r.State, r.Class, rank = "leader", "leads", rankWell
+		from := look.Since(*e.holder)
+		if e.shown == leaseOver {
+			from = e.holder.Expires
 		}
 		if !from.IsZero() {
 			r.Since = new(momentOf(from))
 		}
 	}
-	r.Pause = describePause(e.pause)
-	r.Alone = e.isAlone()
 	if e.standbys != nil {
 		if r.Standbys = "none"; *e.standbys > 0 {
 			r.Standbys = strconv.Itoa(*e.standbys)
 		}
 	}
-	if rank == rankWell {
-		switch {
-		case e.pause != nil:
-			rank = rankPaused
-		case r.Alone:
-			rank = rankAlone
-		}
-	}
-	if e.shown == ended {
-		r.State, r.Class, rank = "ended", "ended", rankEnded
+	rank := as.rank
+	switch {
+	case e.shown == led && e.pause != nil:
+		rank = rankPaused
+	case e.shown == led && r.Alone:
+		rank = rankAlone
 	}
 	r.Order = strconv.Itoa(rank) + " " + natural.Key(r.Key)
 	if len(e.events) > 0 {

@@ -73,7 +73,7 @@ func (p *statusPage) Metrics() prometheus.Collector { return observed{p} }
 func newStatusPage(name, key string, log *slog.Logger) (*statusPage, error) {
 	e, err := election.NewElection(name, key, cli.PlaceholderBucket{})
 	if err != nil {
-		return nil, cli.AsFlagError(err)
+		return nil, err
 	}
 	p := newBucketPage(key, nil, log)
 	p.name = name
@@ -144,15 +144,11 @@ func (p *statusPage) keepObserving(ctx context.Context, client *cli.Client, buck
 
 // observe adds the events of the elections to their histories. It returns an error when ctx ends or the elections cannot be observed.
 func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *election.Bucket) error {
-	v, err := look.New(ctx, client, bucket, election.WithLogger(p.log))
-	if err != nil {
-		return err
-	}
 	var keys []string
 	if p.elections.only != "" {
 		keys = []string{p.elections.only}
 	}
-	events, err := v.Observer.Observe(ctx, keys...)
+	v, events, err := look.Observe(ctx, client, bucket, p.log, keys...)
 	if err != nil {
 		return err
 	}

@@ -266,7 +266,7 @@ func (d *pageData) addLeaderFacts(l *election.Leader, c condition, now time.Time
 	if l == nil {
 		return
 	}
-	if from := since(l); !from.IsZero() {
+	if from := look.Since(*l); !from.IsZero() {
 		note := "for " + terminal.FormatDuration(max(0, now.Sub(from)).Round(time.Second))
 		if c == leaseOver {
 			note = ""
@@ -276,14 +276,7 @@ func (d *pageData) addLeaderFacts(l *election.Leader, c condition, now time.Time
 	if l.Term != 0 {
 		d.Facts = append(d.Facts, fact{"Term", strconv.FormatUint(l.Term, 10), ""})
 	}
-	left := terminal.FormatDuration(max(0, l.Expires.Sub(now)).Round(100 * time.Millisecond))
-	switch {
-	case !l.Expires.After(l.Renewed):
-		left = "no TTL"
-	case c == leaseOver:
-		left = "over for " + terminal.FormatDuration(now.Sub(l.Expires).Round(100*time.Millisecond))
-	}
-	d.Facts = append(d.Facts, fact{"Lease left", left, ""})
+	d.Facts = append(d.Facts, fact{"Lease left", look.TimeLeftText(*l, l.Expires.Sub(now).Round(100*time.Millisecond)), ""})
 	if l.Host != "" {
 		d.Facts = append(d.Facts, fact{"Host", l.Host, ""})
 	}

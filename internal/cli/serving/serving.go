@@ -13,9 +13,7 @@ package serving
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"strings"
 
 	"github.com/choria-io/fisk"
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,17 +66,11 @@ func RegisterWebConfig(cmd *fisk.CmdClause, purpose string, file *string) {
 
 // Check validates the flags for a candidate before it connects.
 func (f *Flags) Check(name, key string) error {
-	switch {
-	case f.metrics == "" && (f.namespace != "" || f.choria):
-		return errors.New("--metrics-namespace and --metrics-choria apply to --metrics only: add --metrics, or leave them out")
-	case f.webConfig != "" && f.metrics == "" && f.status == "":
-		return errors.New("--web-config applies to --metrics and --status only: add one of them, or leave it out")
-	}
 	_, err := election.NewElection(name, key, cli.PlaceholderBucket{}, f.options(nil)...)
-	if err = cli.AsFlagError(err); err != nil {
-		return errors.New(strings.Replace(err.Error(), "WithMetricsNamespace:", "--metrics-namespace", 1))
-	}
-	return nil
+	problems := cli.Problems{err}
+	problems.If(f.metrics == "" && (f.namespace != "" || f.choria), "--metrics-namespace and --metrics-choria apply to --metrics only: add --metrics, or leave them out")
+	problems.If(f.webConfig != "" && f.metrics == "" && f.status == "", "--web-config applies to --metrics and --status only: add one of them, or leave it out")
+	return problems.Err()
 }
 
 // options returns the options that register the metrics with r.

@@ -61,22 +61,21 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 		waiting := "Bucket cannot be read yet, waiting for it"
 		switch {
 		case err == nil:
-			var status jetstream.KeyValueStatus
-			if status, err = c.bucket.Status(ctx); err == nil {
+			var info kv.Info
+			if info, err = c.LoadInfo(ctx, c.bucket); err == nil {
 				if warned {
 					r.log.Info("Bucket can be used again", "bucket", r.Bucket)
 				}
-				info := kv.InfoOf(status)
 				if err := cli.CheckIntervalIn(r.Interval, info); err != nil {
 					return err
 				}
 				times, err := r.divideLease(info)
 				r.times.Store(&times)
-				r.log.Debug("Lease is divided", "ttl", status.TTL(), "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
+				r.log.Debug("Lease is divided", "ttl", info.TTL, "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
 				return err
 			}
 			if r.NoWait {
-				return fmt.Errorf("bucket %q on %s cannot be read: %w", r.Bucket, c.ServerURL(), err)
+				return err
 			}
 		case !r.NoWait && r.campaigned && errors.Is(err, jetstream.ErrBucketNotFound):
 			waiting = "Bucket is gone, waiting for it"
@@ -143,7 +142,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 	}
 	e, err := election.NewElection(r.Name, r.Key, c.bucket, opts...)
 	if err != nil {
-		r.finish(cli.AsFlagError(err))
+		r.finish(err)
 		return false
 	}
 	if r.served != nil {
@@ -168,7 +167,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		}
 	}
 	if err != nil {
-		r.finish(cli.AsFlagError(err))
+		r.finish(err)
 	}
 	return err == nil
 }

@@ -2,8 +2,6 @@ package supervise
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -90,8 +88,7 @@ type Server interface {
 	Stop()
 }
 
-// validate fills in defaults, and returns the first thing that is wrong with the command line. It runs before run starts or dials
-// anything.
+// validate fills in defaults, and returns what is wrong with the command line. It runs before run starts or dials anything.
 func (r *Config) validate() error {
 	if r.Name == "" {
 		r.Name = cli.DefaultName()
@@ -100,31 +97,17 @@ func (r *Config) validate() error {
 		r.ConflictExitCode = cli.ExitNegative
 	}
 	signals := r.OnLost == OnLostSignal
-	if err := r.Health.Check(); err != nil {
-		return err
-	}
-	switch {
-	case len(r.Argv) == 0:
-		return errors.New("there is no program after --: put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...'")
-	case r.Argv[0] == "":
-		return errors.New("the program after -- is empty: give its name or path")
-	case r.NoWait && r.MaxWaitSet:
-		return errors.New("--no-wait and --max-wait exclude each other: give only one of them")
-	case signals && (r.NoWait || r.MaxWaitSet):
-		return errors.New("--on-lost=signal starts the program without waiting to lead: leave out --no-wait and --max-wait")
-	case !signals && (r.WonSignalSet || r.LostSignalSet):
-		return errors.New("--won and --lost need --on-lost=signal: give that flag too, or leave them out")
-	case r.ConflictExitCodeSet && !r.NoWait:
-		return errors.New("--conflict-exit-code needs --no-wait: give that flag too, or leave it out")
-	case r.ConflictExitCode < 0 || r.ConflictExitCode > 255:
-		return fmt.Errorf("--conflict-exit-code %d is not an exit code: give a number from 0 to 255", r.ConflictExitCode)
-	case r.HoldAtLeastSet && (signals || r.Restart != RestartNever):
-		return errors.New("--hold-at-least is for a program that runs once: leave out --on-lost=signal and --restart, or --hold-at-least")
-	case r.OnExitSet && r.Restart == RestartNever:
-		return errors.New("--on-exit needs --restart: give that flag too, or leave it out")
-	case r.Verbose && r.Quiet:
-		return errors.New("--verbose and --quiet exclude each other: give only one of them")
-	}
+	problems := cli.Problems{r.Health.Check()}
+	problems.If(len(r.Argv) == 0, "there is no program after --: put -- before the program, as in 'election-cli run KEY -- PROGRAM ARGS...'")
+	problems.If(len(r.Argv) > 0 && r.Argv[0] == "", "the program after -- is empty: give its name or path")
+	problems.If(r.NoWait && r.MaxWaitSet, "--no-wait and --max-wait exclude each other: give only one of them")
+	problems.If(signals && (r.NoWait || r.MaxWaitSet), "--on-lost=signal starts the program without waiting to lead: leave out --no-wait and --max-wait")
+	problems.If(!signals && (r.WonSignalSet || r.LostSignalSet), "--won and --lost need --on-lost=signal: give that flag too, or leave them out")
+	problems.If(r.ConflictExitCodeSet && !r.NoWait, "--conflict-exit-code needs --no-wait: give that flag too, or leave it out")
+	problems.If(r.ConflictExitCode < 0 || r.ConflictExitCode > 255, "--conflict-exit-code %d is not an exit code: give a number from 0 to 255", r.ConflictExitCode)
+	problems.If(r.HoldAtLeastSet && (signals || r.Restart != RestartNever), "--hold-at-least is for a program that runs once: leave out --on-lost=signal and --restart, or --hold-at-least")
+	problems.If(r.OnExitSet && r.Restart == RestartNever, "--on-exit needs --restart: give that flag too, or leave it out")
+	problems.If(r.Verbose && r.Quiet, "--verbose and --quiet exclude each other: give only one of them")
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -134,10 +117,9 @@ func (r *Config) validate() error {
 		{"--stand-down", r.StandDown, r.StandDownSet}, {"--stop-timeout", r.StopTimeout, r.StopTimeoutSet},
 		{"--hold-at-least", r.HoldAtLeast, r.HoldAtLeastSet},
 	} {
-		if d.set && d.value < 0 {
-			return fmt.Errorf("%s %v is negative: give at least 0s, or leave it out", d.flag, d.value)
-		}
+		problems.If(d.set && d.value < 0, "%s %v is negative: give at least 0s, or leave it out", d.flag, d.value)
 	}
 	_, err := election.NewElection(r.Name, r.Key, cli.PlaceholderBucket{})
-	return cli.AsFlagError(err)
+	problems.Add(err)
+	return problems.Err()
 }

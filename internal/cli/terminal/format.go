@@ -53,6 +53,14 @@ func Ago(age time.Duration) string {
 	return FormatDuration(age) + " ago"
 }
 
+// TimestampAgo formats a time and its age, as in "2026-11-22 20:08:52.000 (5s ago)". It returns an empty string for the zero time.
+func TimestampAgo(t time.Time, age time.Duration) string {
+	if t.IsZero() {
+		return ""
+	}
+	return Timestamp(t) + " (" + Ago(age) + ")"
+}
+
 // FormatSeconds formats a number of seconds, in milliseconds if it is below a tenth of a second.
 func FormatSeconds(s float64) string {
 	if s < 0.0995 {

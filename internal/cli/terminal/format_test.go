@@ -91,12 +91,10 @@ func TestALineHasAsMuchOfItsRestAsFits(t *testing.T) {
 
 func TestAPropertyListAlignsItsLabels(t *testing.T) {
 	g := NewWithT(t)
-	var out bytes.Buffer
 	l := &PropertyList{}
 	l.Add("A", "1")
 	l.Add("Nothing", "")
 	l.Add("Long", "2")
 	l.Add("", "3")
-	g.Expect(l.Print(&out, Style{})).To(Succeed())
-	g.Expect(out.String()).To(Equal("     A: 1\n  Long: 2\n        3\n"))
+	g.Expect(l.Text(Style{})).To(Equal("     A: 1\n  Long: 2\n        3\n"))
 }

@@ -32,15 +32,15 @@ func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // Print writes the table.
 func (t *Table) Print(w io.Writer, s Style) error {
-	if !IsTerminal(w) {
+	var text strings.Builder
+	if IsTerminal(w) {
+		fmt.Fprintln(&text, t.render(s))
+	} else {
 		for _, row := range t.rows {
-			if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
-				return err
-			}
+			fmt.Fprintln(&text, strings.Join(row, "\t"))
 		}
-		return nil
 	}
-	_, err := fmt.Fprintln(w, t.render(s))
+	_, err := io.WriteString(w, text.String())
 	return err
 }
 
@@ -149,20 +149,19 @@ func (l *PropertyList) Add(label, value string) {
 	}
 }
 
-// Print writes the list, with right-aligned labels.
-func (l *PropertyList) Print(w io.Writer, s Style) error {
+// Text returns the list, with right-aligned labels.
+func (l *PropertyList) Text(s Style) string {
 	widest := 0
 	for _, row := range l.rows {
 		widest = max(widest, len(row[0]))
 	}
+	var text strings.Builder
 	for _, row := range l.rows {
 		colon := ": "
 		if row[0] == "" {
 			colon = "  "
 		}
-		if _, err := fmt.Fprintf(w, "  %s%s%s\n", strings.Repeat(" ", widest-len(row[0])), s.Paint(Faint, row[0]+colon), row[1]); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "  %s%s%s\n", strings.Repeat(" ", widest-len(row[0])), s.Paint(Faint, row[0]+colon), row[1])
 	}
-	return nil
+	return text.String()
 }

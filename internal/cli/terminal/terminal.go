@@ -108,3 +108,12 @@ func WriteJSON(w io.Writer, v any) error {
 	_, err := w.Write(text.Bytes())
 	return err
 }
+
+// JSONLine returns v as JSON on one line. Every value of v must be one that JSON has.
+func JSONLine(v any) []byte {
+	line, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return append(line, '\n')
+}

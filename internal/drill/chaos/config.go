@@ -1,13 +1,12 @@
 package chaos
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"os/exec"
 	"slices"
 	"time"
 
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/host"
 )
@@ -34,31 +33,18 @@ const minTTLs = 4
 
 // Validate returns an error that names every invalid flag and how to fix it.
 func (c Config) Validate() error {
-	var problems []error
-	if !host.HasClock {
-		problems = append(problems, errors.New("--processes: this system cannot stop and continue processes; use Linux or macOS"))
-	}
-	if c.Replicas != 1 && c.Replicas != processes.ClusterSize {
-		problems = append(problems, fmt.Errorf("--replicas %d: give 1 or %d, because there are %d servers", c.Replicas, processes.ClusterSize, processes.ClusterSize))
-	}
+	var problems cli.Problems
+	problems.If(!host.HasClock, "--processes: this system cannot stop and continue processes; use Linux or macOS")
+	problems.If(c.Replicas != 1 && c.Replicas != processes.ClusterSize, "--replicas %d: give 1 or %d, because there are %d servers", c.Replicas, processes.ClusterSize, processes.ClusterSize)
 	for _, k := range faultKinds {
-		if slices.Contains(c.Faults, k.name) && !k.fits(c.Replicas) {
-			problems = append(problems, fmt.Errorf("--fault %s needs a bucket with --replicas %d: give that, or leave the fault out", k.name, k.replicas))
-		}
+		problems.If(slices.Contains(c.Faults, k.name) && !k.fits(c.Replicas), "--fault %s needs a bucket with --replicas %d: give that, or leave the fault out", k.name, k.replicas)
 	}
-	if c.Duration < 10*time.Second || c.Duration > 24*time.Hour {
-		problems = append(problems, fmt.Errorf("--for %v: give 10s to 24h", c.Duration))
-	}
-	if c.Duration < minTTLs*c.TTL {
-		problems = append(problems, fmt.Errorf("--for %v: give at least %d times the TTL of %v, or the drill injects few faults", c.Duration, minTTLs, c.TTL))
-	}
-	if c.StandDown < 0 || c.StandDown > time.Hour {
-		problems = append(problems, fmt.Errorf("--stand-down %v: give 0s to 1h", c.StandDown))
-	}
+	problems.If(c.Duration < 10*time.Second || c.Duration > 24*time.Hour, "--for %v: give 10s to 24h", c.Duration)
+	problems.If(c.Duration < minTTLs*c.TTL, "--for %v: give at least %d times the TTL of %v, or the drill injects few faults", c.Duration, minTTLs, c.TTL)
+	problems.If(c.StandDown < 0 || c.StandDown > time.Hour, "--stand-down %v: give 0s to 1h", c.StandDown)
 	if c.Server != "" {
-		if _, err := exec.LookPath(c.Server); err != nil {
-			problems = append(problems, fmt.Errorf("--nats-server %s: %w: give the path of a nats-server program, or leave it out for the server in this program", c.Server, err))
-		}
+		_, err := exec.LookPath(c.Server)
+		problems.If(err != nil, "--nats-server %s: %w: give the path of a nats-server program, or leave it out for the server in this program", c.Server, err)
 	}
-	return errors.Join(problems...)
+	return problems.Err()
 }

@@ -62,6 +62,12 @@ func (f *Fleet) RecordWrites() (written func() []string) {
 	}
 }
 
+// Removals are the ways in which somebody can remove the key.
+var Removals = map[string]func(*Fleet) error{
+	"deleted": func(f *Fleet) error { return f.Bucket.Delete(context.Background(), Key) },
+	"purged":  func(f *Fleet) error { return f.Bucket.Purge(context.Background(), Key) },
+}
+
 // Configure changes the stream behind the bucket.
 func (f *Fleet) Configure(change func(*jetstream.StreamConfig)) {
 	f.Helper()
