@@ -229,7 +229,7 @@ func (r *run) probeAnswered(err error) {
 func (r *run) setKeys() {
 	keys := slices.DeleteFunc(slices.Clone(r.keys), func(key string) bool { return r.assignments[key].givenUp })
 	r.self.Keys, r.self.List = listOf(keys)
-	if r.ownList = r.self.List; r.ownList != "" {
-		r.lists[r.ownList] = keys
+	if r.self.List != "" {
+		r.lists[r.self.List] = keys
 	}
 }

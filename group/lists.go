@@ -61,7 +61,7 @@ func (v *view) receiveList(entry jetstream.KeyValueEntry, hash string) {
 
 // dropLists drops the lists that no member uses, and reports whether there was one.
 func (v *view) dropLists() (dropped bool) {
-	used := map[string]bool{v.ownList: true}
+	used := map[string]bool{v.self.List: true}
 	for _, m := range v.members {
 		used[m.List] = true
 	}
@@ -90,5 +90,5 @@ func (v *view) listed(p presence) presence {
 
 // listMissing reports whether the plan in force was made by a member that did not know the list of this member.
 func (r *run) listMissing() bool {
-	return r.ownList != "" && r.plan.Number > 0 && !slices.Contains(r.plan.Lists, r.ownList)
+	return r.self.List != "" && r.plan.Number > 0 && !slices.Contains(r.plan.Lists, r.self.List)
 }

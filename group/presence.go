@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,6 +31,12 @@ var (
 	// errOverwritten is why a presence is written before its time.
 	errOverwritten = errors.New("it expired, or was deleted or overwritten by something that is no member")
 )
+
+// newPresence returns the presence of a member whose run begins now. It lists no keys yet.
+func newPresence(name string) presence {
+	host, _ := os.Hostname() // a record without a host is still a record
+	return presence{Name: name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid()}
+}
 
 // entrust has the witness of this process, if there is one, release the presence should the process die: the others need not wait until it expires. It
 // returns a function that ends that.
@@ -69,7 +76,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.startWatcher(ctx)
 	}
 	if r.listMissing() { // before the presence, which the planner reads it for
-		r.writeList(ctx, r.ownList, r.lists[r.ownList])
+		r.writeList(ctx, r.self.List, r.lists[r.self.List])
 	}
 	over := r.presenceRevision
 	r.self.Attempt = record.NewID()

@@ -70,7 +70,6 @@ type run struct {
 	failedWatchers int // watchers in a row that could not be started, or delivered nothing
 
 	// The presence of this member.
-	self             presence
 	own              ownPresences // by which a copy of this process is recognised
 	presenceRevision uint64       // of the presence that was written last; 0 for none
 	presenceSent     time.Time    // when the presence was last written, or a write was tried
@@ -103,13 +102,11 @@ type run struct {
 }
 
 func newRun(ctx context.Context, g *Group, work Work) *run {
-	r := &run{Group: g, view: view{group: g, lists: map[string][]string{}}, ctx: context.WithoutCancel(ctx), work: work, wake: make(chan struct{}, 1), self: g.presence()}
-	if r.ownList = r.self.List; r.ownList != "" {
-		r.lists[r.ownList] = g.keys
-	}
+	r := &run{Group: g, view: view{group: g, lists: map[string][]string{}, self: newPresence(g.name)}, ctx: context.WithoutCancel(ctx), work: work, wake: make(chan struct{}, 1)}
 	for _, a := range g.assignments {
 		a.ability = ability{}
 	}
+	r.setKeys()
 	return r
 }
 
@@ -200,7 +197,7 @@ func (r *run) agree(ctx context.Context) (next time.Time, err error) {
 	}
 	if r.listMissing() && r.listFor != r.planHash {
 		r.listFor = r.planHash
-		r.writeList(ctx, r.ownList, r.lists[r.ownList])
+		r.writeList(ctx, r.self.List, r.lists[r.self.List])
 	}
 	next = timeutil.Earlier(r.planIfDue(ctx), r.follow(ctx))
 	if _, planned := r.plan.Keys[r.name]; r.plan.Full && !planned && !r.ending {

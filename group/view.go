@@ -23,7 +23,7 @@ type view struct {
 	members  map[string]member   // by name
 	left     map[string]bool     // names of members that have left in order
 	lists    map[string][]string // lists of keys, by their hashes; see lists.go
-	ownList  string              // the hash of this member's list; empty if its presence says the keys
+	self     presence            // of this member, as it was written last or will be next
 
 	plan         plan      // the last plan received
 	planHash     string    // of the last plan received
