@@ -75,7 +75,8 @@ func (a *assignment) sinceLost() time.Duration { return time.Since(time.Unix(0, 
 type answer struct {
 	leader election.Leader // that was read; zero if nobody leads
 	unread bool            // the key could not be read
-	err    error           // why this member does not lead the key yet, if it asked for it
+	tried  bool            // nothing was read: whether the key can be written was tried
+	err    error           // why this member does not lead the key yet, if it asked for it, or why it cannot write the key
 }
 
 // maxStarting is how many elections of a member may begin at a time: each makes a few requests, and a server that starts has many members.
@@ -87,11 +88,11 @@ func (r *run) campaign() time.Time {
 	next := time.Now().Add(r.ttl)
 	assigned := r.plan.keysOf(r.name)
 	present := r.complete && time.Now().Before(r.gone(r.members[r.name]))
-	r.starting = 0
+	starting := 0 // elections that have not campaigned yet
 	for _, key := range r.keys {
 		a := r.assignments[key]
 		if r.collect(a); a.running() && !a.ready.Load() {
-			r.starting++
+			starting++
 		}
 	}
 	for _, key := range r.keys {
@@ -99,9 +100,9 @@ func (r *run) campaign() time.Time {
 		_, mine := slices.BinarySearch(assigned, key)
 		r.noteLed(a, mine)
 		switch unledAt := r.unledAt(a); {
-		case mine && a.election.Load() == nil && !r.ending && r.starting < maxStarting:
+		case mine && a.election.Load() == nil && !r.ending && starting < maxStarting:
 			r.start(a)
-			r.starting++
+			starting++
 		case !a.running():
 		case !mine:
 			next = timeutil.Earlier(next, r.withdraw(a))
@@ -233,7 +234,7 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 }
 
 // ask makes a request about a key, if there is none under way and it is time for one.
-func (r *run) ask(a *assignment, request func(context.Context, *election.Election) answer) (next time.Time) {
+func (r *run) ask(a *assignment, request func(context.Context, *assignment) answer) (next time.Time) {
 	switch {
 	case a.cancel != nil || r.requests >= control.MaxHandovers:
 		return time.Now().Add(r.ttl)
@@ -244,9 +245,8 @@ func (r *run) ask(a *assignment, request func(context.Context, *election.Electio
 	answers := make(chan answer, 1)
 	a.cancel, a.answer = cancel, answers
 	r.requests++
-	e := a.election.Load()
 	go func() {
-		answers <- request(ctx, e)
+		answers <- request(ctx, a)
 		r.signal()
 	}()
 	return time.Now().Add(r.ttl)
@@ -261,23 +261,22 @@ func (r *run) putOff(a *assignment) time.Time {
 
 // transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads. A member that cannot write the key does
 // not ask: nobody would lead it.
-func (r *run) transfer(ctx context.Context, e *election.Election) (a answer) {
-	switch a = findLeader(ctx, e); {
-	case a.err != nil || a.leader.Name == "":
-		return a
-	case a.leader.Instance == "":
-		a.err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", a.leader.Name)
-		return a
+func (r *run) transfer(ctx context.Context, a *assignment) (f answer) {
+	switch f = findLeader(ctx, a); {
+	case f.err != nil || f.leader.Name == "":
+		return f
+	case f.leader.Instance == "":
+		f.err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", f.leader.Name)
+		return f
 	}
-	key := e.Status().Key
-	if a.err = r.probe(ctx, key); a.err == nil {
+	if f.err = r.probe(ctx, a); f.err == nil {
 		client := control.Client{Bucket: r.bucket} // the instance distinguishes it
-		a.err = client.Transfer(ctx, key, a.leader.Instance, r.name, r.ttl+control.HandoverTimeout)
+		f.err = client.Transfer(ctx, r.electionKey(a.key), f.leader.Instance, r.name, r.ttl+control.HandoverTimeout)
 	}
-	return a
+	return f
 }
 
-// answered takes in the answer to a request to hand over.
+// answered takes in the answer to a request about a key.
 func (r *run) answered(a *assignment, f answer) {
 	a.cancel()
 	a.cancel, a.answer = nil, nil
@@ -285,6 +284,10 @@ func (r *run) answered(a *assignment, f answer) {
 	a.notBefore = time.Now().Add(delay/2 + rand.N(delay))
 	a.requests++
 	r.requests--
+	if f.tried {
+		r.writeTried(a, f.err)
+		return
+	}
 	if f.err != nil && !errors.Is(f.err, context.Canceled) {
 		r.log.Debug("Key not handed over yet", "key", a.key, "error", f.err)
 	}

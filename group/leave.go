@@ -30,9 +30,6 @@ func (r *run) leave(err error) {
 	for r.unfinished() > 0 {
 		<-r.wake
 	}
-	if r.probed != nil {
-		r.probeAnswered(<-r.probed)
-	}
 }
 
 // handOver waits until the others have taken over the keys that this member leads and one of them lists, and stops all other campaigns.

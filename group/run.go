@@ -90,15 +90,10 @@ type run struct {
 	nextPlan          plan      // the plan that would fit; the one in force while that does
 
 	// The keys that this member lists.
-	givenUp   int         // keys that it does not list, because it could not lead them
-	relisted  bool        // the keys that it lists have changed since the presence was last made
-	orphansOf string      // the hash of the plan of which it was last found out whether it assigns keys that were given up to nobody
-	probing   *assignment // of the probe under way; nil if there is none
-	probed    chan error  // receives the answer to that probe; nil likewise
+	relisted  bool   // the keys that it lists have changed since the presence was last made
+	orphansOf string // the hash of the plan of which it was last found out whether it assigns keys that were given up to nobody
 
-	// The elections.
-	starting int // elections that have not campaigned yet
-	requests int // requests to hand over that are under way
+	requests int // requests about keys that are under way
 }
 
 func newRun(ctx context.Context, g *Group, work Work) *run {
@@ -298,10 +293,11 @@ func (r *run) connectionChanged(status nats.Status) error {
 	r.begin() // no plan is made from what was known before
 	r.presenceSeen, r.watcherDue, r.presenceDue = time.Time{}, time.Time{}, time.Now()
 	for _, a := range r.assignments {
-		r.putOff(a)
 		a.unled = time.Now()
 		if a.givenUp {
 			a.tryAgain = time.Now()
+		} else {
+			r.putOff(a)
 		}
 	}
 	return nil
