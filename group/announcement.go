@@ -40,19 +40,28 @@ func announcementIn(entry jetstream.KeyValueEntry) (a announcement, whole bool) 
 
 // receiveAnnouncement takes in what is stored under the key of the announcement.
 func (v *view) receiveAnnouncement(entry jetstream.KeyValueEntry) {
-	if entry.Revision() < v.announcedRevision {
-		return
-	}
-	v.announcedRevision = entry.Revision()
-	if a, whole := announcementIn(entry); whole {
-		if a.Plan != v.announced.Plan {
-			v.fetchNotBefore, v.fetches = time.Time{}, 0
-		}
-		v.announced, v.announcedAt = a, time.Now()
-	} else if entry.Operation() != jetstream.KeyValuePut {
+	a, whole := announcementIn(entry)
+	switch {
+	case entry.Revision() < v.announcedRevision:
+	case whole:
+		v.setAnnouncement(a, entry.Revision())
+	case entry.Operation() == jetstream.KeyValuePut:
+		v.announcedRevision = entry.Revision()
+	default:
 		v.announcedRevision = 0 // it expired, or was deleted
 	}
 }
+
+// setAnnouncement records the announcement that is stored, and its revision.
+func (v *view) setAnnouncement(a announcement, revision uint64) {
+	if a.Plan != v.announced.Plan {
+		v.fetchNotBefore, v.fetches = time.Time{}, 0
+	}
+	v.announced, v.announcedRevision, v.announcedAt = a, revision, time.Now()
+}
+
+// claimed reports whether this member plans because it was the last that announced something: it has claimed to plan, or planned already.
+func (v *view) claimed() bool { return v.announced.Instance == v.self.Instance }
 
 // follow does what a member does that does not plan: it reads the plan that was announced, and begins to plan should nobody else. It returns
 // when there may be more to do.
@@ -111,8 +120,7 @@ func (r *run) claim(ctx context.Context) time.Time {
 	revision, err := r.writeOver(call, r.announcementKey(), encode(a), r.announcedRevision)
 	switch kv.Classify(err) {
 	case kv.Applied:
-		r.announced, r.announcedRevision, r.announcedAt = a, revision, time.Now()
-		r.claimed = true
+		r.setAnnouncement(a, revision)
 	case kv.Refused:
 		if entry, err := r.bucket.Get(call, r.announcementKey()); err == nil {
 			r.receiveAnnouncement(entry)
@@ -148,7 +156,8 @@ func (r *run) announce(ctx context.Context) time.Time {
 		r.warn("Plan not announced", err)
 		return r.announceNotBefore
 	}
-	r.announced, r.announcedRevision, r.announcedAt, r.announceNotBefore = a, revision, time.Now(), time.Time{}
+	r.setAnnouncement(a, revision)
+	r.announceNotBefore = time.Time{}
 	return time.Now().Add(r.ttl)
 }
 
@@ -163,8 +172,7 @@ func (v *view) planRank() int {
 // setRole has this member receive all presences if it is one of the planners or has claimed to plan, and no longer once neither is so. A member whose
 // requests are not answered keeps the watcher that it has.
 func (r *run) setRole() {
-	r.claimed = r.claimed && r.announced.Instance == r.self.Instance
-	plans := r.claimed || r.plan.Number > 0 && r.planRank() < planners
+	plans := r.claimed() || r.plan.Number > 0 && r.planRank() < planners
 	if plans != r.planner && !r.unanswered && (r.watcher != nil || !plans) {
 		r.stopWatcher()
 		r.planner, r.watcherDue = plans, time.Time{}

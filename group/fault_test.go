@@ -228,6 +228,21 @@ func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
 	})
 }
 
+func TestMemberWhoseClaimToPlanIsNotAnsweredPlansOnceItIsDelivered(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(4)
+		a := f.member("a", "shards", keys)
+		claim := to("shards.planner")
+		a.link.LoseReplies(faultproxy.Once(func(m faultproxy.Message) bool { return claim(faultproxy.Message{Subject: m.Request}) }))
+		a.start()
+		after(3 * time.Second) // a request may wait for 2 s, and the first plan for 0.5 s
+		f.Expect(f.planNumber()).To(BeEquivalentTo(1))
+		after(standDown)
+		f.expectEven(keys, []*member{a})
+	})
+}
+
 func TestSecondMemberPlansWhenTheFirstDoesNot(t *testing.T) {
 	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {

@@ -94,11 +94,11 @@ func (r *run) rank() (rank int) {
 		return 1
 	case r.ending:
 		return 0
-	case r.claimed && r.plan.Number == 0:
+	case r.claimed() && r.plan.Number == 0:
 		return 0
 	}
 	most := maxRank
-	if r.claimed {
+	if r.claimed() {
 		most = planners
 	}
 	for _, m := range present {

@@ -79,7 +79,6 @@ type run struct {
 	listFor          string       // the hash of the plan for which the list of this member's keys was written
 
 	// The plan, as one that plans.
-	claimed           bool      // this member has claimed to plan, and nobody has announced anything since
 	claimNotBefore    time.Time // no claim before this, because the last one was too late or failed
 	announceNotBefore time.Time // no announcement before this, because the last one failed
 	planNotBefore     time.Time // no plan is written before this, because the last write failed
