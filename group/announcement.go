@@ -109,10 +109,10 @@ func (r *run) claim(ctx context.Context) time.Time {
 	if r.plan.Number > 0 || r.announcedRevision > 0 {
 		due = timeutil.Later(r.announcedAt, r.begun).Add(r.ttl/plansPerTTL + timing.ExpiryLateness + time.Duration(min(max(r.planRank(), planners), maxRank))*r.planInterval())
 	}
-	if due = timeutil.Later(due, r.claimNotBefore); time.Now().Before(due) {
+	if due = timeutil.Later(due, r.retryAt); time.Now().Before(due) {
 		return due
 	}
-	r.claimNotBefore = time.Now().Add(r.planInterval())
+	r.retryAt = time.Now().Add(r.planInterval())
 	call, cancel := r.request(ctx)
 	defer cancel()
 	a := r.announced
@@ -121,6 +121,7 @@ func (r *run) claim(ctx context.Context) time.Time {
 	switch kv.Classify(err) {
 	case kv.Applied:
 		r.setAnnouncement(a, revision)
+		r.retryAt = time.Time{}
 	case kv.Refused:
 		if entry, err := r.bucket.Get(call, r.announcementKey()); err == nil {
 			r.receiveAnnouncement(entry)
@@ -138,7 +139,7 @@ func (r *run) announceIfDue(ctx context.Context, rank int) time.Time {
 	if r.plan.Number == 0 || r.planRevision == 0 || r.announced.Revision == r.planRevision && r.announced.Plan == r.planHash {
 		return time.Now().Add(r.ttl)
 	}
-	due := timeutil.Later(r.planReceived.Add(time.Duration(rank)*r.planInterval()), r.announceNotBefore)
+	due := timeutil.Later(r.planReceived.Add(time.Duration(rank)*r.planInterval()), r.retryAt)
 	if time.Now().Before(due) {
 		return due
 	}
@@ -147,17 +148,17 @@ func (r *run) announceIfDue(ctx context.Context, rank int) time.Time {
 
 // announce announces the plan in force, and returns when to try again if that failed.
 func (r *run) announce(ctx context.Context) time.Time {
-	r.announceNotBefore = time.Now().Add(r.planInterval())
+	r.retryAt = time.Now().Add(r.planInterval())
 	a := announcement{Number: r.plan.Number, Revision: r.planRevision, Plan: r.planHash, By: r.name, Instance: r.self.Instance}
 	call, cancel := r.request(ctx)
 	defer cancel()
 	revision, err := r.bucket.Put(call, r.announcementKey(), encode(a))
 	if err != nil {
 		r.warn("Plan not announced", err)
-		return r.announceNotBefore
+		return r.retryAt
 	}
 	r.setAnnouncement(a, revision)
-	r.announceNotBefore = time.Time{}
+	r.retryAt = time.Time{}
 	return time.Now().Add(r.ttl)
 }
 

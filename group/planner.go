@@ -35,11 +35,11 @@ func (r *run) planIfDue(ctx context.Context) time.Time {
 	if !r.planner || !r.complete {
 		return far
 	}
-	if !r.unsettled.IsZero() {
-		if settled := r.settled(); time.Now().Before(settled) {
-			return settled
+	if !r.burst.pending.IsZero() {
+		if due := r.compareDue(); time.Now().Before(due) {
+			return due
 		}
-		r.unsettled = time.Time{}
+		r.burst.pending = time.Time{}
 		r.comparePlan()
 	}
 	rank, due := r.rank(), r.planDue
@@ -52,7 +52,7 @@ func (r *run) planIfDue(ctx context.Context) time.Time {
 		due = r.outdated
 	}
 	announceDue := r.announceIfDue(ctx, rank)
-	due = timeutil.Later(due.Add(time.Duration(rank)*r.planInterval()), r.planNotBefore)
+	due = timeutil.Later(due.Add(time.Duration(rank)*r.planInterval()), r.retryAt)
 	if time.Now().Before(due) {
 		return timeutil.Earlier(due, announceDue)
 	}
@@ -60,27 +60,40 @@ func (r *run) planIfDue(ctx context.Context) time.Time {
 		return r.confirm()
 	}
 	r.writePlan(ctx)
-	return timeutil.Later(time.Now(), r.planNotBefore)
+	return timeutil.Later(time.Now(), r.retryAt)
 }
 
-// touch takes note that something has changed of who is present.
-func (r *run) touch() {
+// burst is what is known of members that come and go, one soon after the other.
+type burst struct {
+	begun   time.Time // when the first came or went
+	last    time.Time // when the last one did
+	pending time.Time // when the first did with which the plan was not compared; zero if there is none
+}
+
+// note takes note that something has changed of who is present.
+func (b *burst) note() {
 	now := time.Now()
-	if now.Sub(r.touched) > maxSettleTime {
-		r.burst = now
+	if now.Sub(b.last) > maxSettleTime {
+		b.begun = now
 	}
-	if r.touched = now; r.unsettled.IsZero() {
-		r.unsettled = now
+	b.last = now
+	if b.pending.IsZero() {
+		b.pending = now
 	}
 }
 
-// settled returns when the plan is to be compared with the members that are present.
-func (r *run) settled() time.Time {
+// settled returns when the burst counts as over: after a pause, or when one has been pending for the longest time.
+func (b *burst) settled(longest time.Duration) time.Time {
+	pause := min(max(b.last.Sub(b.begun)/2, minSettleTime), maxSettleTime)
+	return timeutil.Earlier(b.last.Add(pause), b.pending.Add(longest))
+}
+
+// compareDue returns when the plan is to be compared with the members that are present.
+func (r *run) compareDue() time.Time {
 	if r.plan.Number == 0 {
-		return timeutil.Earlier(r.touched.Add(firstPlanDelay), r.begun.Add(min(maxFirstUnsettled, r.ttl/2)))
+		return timeutil.Earlier(r.burst.last.Add(firstPlanDelay), r.begun.Add(min(maxFirstUnsettled, r.ttl/2)))
 	}
-	quiet := min(max(r.touched.Sub(r.burst)/2, minSettleTime), maxSettleTime)
-	settled := timeutil.Earlier(r.touched.Add(quiet), r.unsettled.Add(min(maxUnsettled, r.ttl/plansPerTTL)))
+	settled := r.burst.settled(min(maxUnsettled, r.ttl/plansPerTTL))
 	return timeutil.Later(settled, r.planChanged.Add(memberSpacing*time.Duration(len(r.plan.Order))))
 }
 
@@ -154,7 +167,7 @@ func (r *run) comparePlan() {
 
 // writePlan writes the next plan over the last one received. If another member was quicker, its plan is received soon.
 func (r *run) writePlan(ctx context.Context) {
-	r.planNotBefore = time.Now().Add(planInterval)
+	r.retryAt = time.Now().Add(r.planInterval())
 	call, cancel := r.request(ctx)
 	defer cancel()
 	value := encode(r.nextPlan)
@@ -165,7 +178,7 @@ func (r *run) writePlan(ctx context.Context) {
 			r.log.Info("Planned", "plan", r.nextPlan.Number, "members", len(r.nextPlan.Keys))
 		}
 		r.setPlan(r.nextPlan, hashOf(value), revision)
-		r.outdated, r.planNotBefore = time.Time{}, time.Time{}
+		r.outdated, r.retryAt = time.Time{}, time.Time{}
 		r.announce(ctx)
 		r.refreshLists(ctx)
 	case kv.Refused:
@@ -204,15 +217,15 @@ func (r *run) writeOver(ctx context.Context, key string, value []byte, over uint
 // readPlan reads the plan after a write was refused: not every bucket announces that the plan has expired. If there is none, the next is
 // written at once.
 func (r *run) readPlan(ctx context.Context) {
-	over, whole := r.planRevision, false
+	over := r.planRevision
 	entry, err := r.bucket.Get(ctx, r.planKey())
 	switch kv.Classify(err) {
 	case kv.Absent:
 		r.planRevision = 0
 	case kv.Applied:
-		whole = r.receivePlan(entry)
+		r.receivePlan(entry)
 	}
-	if !whole && r.planRevision != over {
-		r.planNotBefore = time.Time{}
+	if r.planRevision != over {
+		r.retryAt = time.Time{}
 	}
 }

@@ -78,15 +78,11 @@ type run struct {
 	unanswered       bool         // the last write of it had no answer
 	listFor          string       // the hash of the plan for which the list of this member's keys was written
 
-	// The plan, as one that plans.
-	claimNotBefore    time.Time // no claim before this, because the last one was too late or failed
-	announceNotBefore time.Time // no announcement before this, because the last one failed
-	planNotBefore     time.Time // no plan is written before this, because the last write failed
-	unsettled         time.Time // since when members come and go without the plan being compared with them; zero while it has been
-	touched           time.Time // when a member last came or went
-	burst             time.Time // when the first member of those came or went that followed one another without a pause
-	outdated          time.Time // since when the plan in force does not fit; zero while it does
-	nextPlan          plan      // the plan that would fit; the one in force while that does
+	// The plan, as one that plans or claims to.
+	burst    burst     // of members that come and go
+	nextPlan plan      // the plan that would fit; the one in force while that does
+	outdated time.Time // since when the plan in force does not fit; zero while it does
+	retryAt  time.Time // no claim, plan or announcement is written before this, because the last one failed
 
 	// The keys that this member lists.
 	relisted  bool   // the keys that it lists have changed since the presence was last made
@@ -186,7 +182,7 @@ func (r *run) act(ctx context.Context) (next time.Time, err error) {
 func (r *run) agree(ctx context.Context) (next time.Time, err error) {
 	if r.changed {
 		r.changed = false
-		r.touch()
+		r.burst.note()
 		r.publish()
 	}
 	if r.listMissing() && r.listFor != r.planHash {

@@ -131,7 +131,7 @@ func (v *view) seen(entry jetstream.KeyValueEntry) time.Time {
 
 // receivePlan takes in what is stored under the key of the plan. If that is not a plan, because it expired or a stranger changed it, the last
 // plan stays in force and is written over it.
-func (v *view) receivePlan(entry jetstream.KeyValueEntry) (whole bool) {
+func (v *view) receivePlan(entry jetstream.KeyValueEntry) {
 	p, whole := planIn(entry)
 	switch {
 	case entry.Revision() < v.planRevision:
@@ -140,7 +140,6 @@ func (v *view) receivePlan(entry jetstream.KeyValueEntry) (whole bool) {
 	default:
 		v.setPlan(p, hashOf(entry.Value()), entry.Revision())
 	}
-	return whole
 }
 
 // setPlan records the plan in force, the hash of its record, and its revision.
