@@ -170,12 +170,7 @@ func (r *run) relist() (next time.Time) {
 
 // adoptOrphans lists the keys again that the plan in force assigns to nobody: no other member lists them.
 func (r *run) adoptOrphans() {
-	assigned := map[string]bool{}
-	for _, keys := range r.plan.Keys {
-		for _, key := range keys {
-			assigned[key] = true
-		}
-	}
+	assigned := r.plan.assigned()
 	for key, a := range r.assignments {
 		if a.givenUp && !assigned[key] {
 			r.listAgain(a)

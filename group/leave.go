@@ -101,19 +101,13 @@ func (r *run) wanted() func(key string) bool {
 	if _, planned := r.plan.Keys[r.name]; planned {
 		return func(string) bool { return len(r.plan.Keys) > 1 }
 	}
-	assigned := map[string]bool{}
-	for _, keys := range r.plan.Keys {
-		for _, key := range keys {
-			assigned[key] = true
-		}
-	}
+	assigned := r.plan.assigned()
 	return func(key string) bool { return assigned[key] }
 }
 
-// succeeded reports whether the others need this member no longer as the one that plans: the plan in force is one without it.
+// succeeded reports whether the others need this member no longer as one that plans: the plan in force is one without it, or there are no others.
 func (r *run) succeeded() bool {
-	_, planned := r.plan.Keys[r.name]
-	return !r.planner || !r.complete || r.plan.Number == 0 || len(r.plan.Order) < 2 || !slices.Contains(r.plan.Order, r.name) || !planned
+	return !r.planner || !r.complete || len(r.plan.Order) < 2 || !slices.Contains(r.plan.Order, r.name)
 }
 
 // unfinished returns for how many assignments an election has not ended, or an answer is awaited.

@@ -110,13 +110,9 @@ func (r *run) rank() (rank int) {
 	case r.claimed() && r.plan.Number == 0:
 		return 0
 	}
-	most := maxRank
-	if r.claimed() {
-		most = planners
-	}
 	for _, m := range present {
 		if m.Instance == r.self.Instance {
-			return min(rank, most)
+			return min(rank, planners)
 		}
 		if time.Since(r.members[m.Name].seen) < r.ttl/2 {
 			rank++
