@@ -55,7 +55,7 @@ func (v *view) receiveAnnouncement(entry jetstream.KeyValueEntry) {
 // setAnnouncement records the announcement that is stored, and its revision.
 func (v *view) setAnnouncement(a announcement, revision uint64) {
 	if a.Plan != v.announced.Plan {
-		v.fetchNotBefore, v.fetches = time.Time{}, 0
+		v.fetch = retries{}
 	}
 	v.announced, v.announcedRevision, v.announcedAt = a, revision, time.Now()
 }
@@ -81,8 +81,8 @@ func (r *run) follow(ctx context.Context) (next time.Time) {
 
 // fetchPlan reads the plan that was announced, and returns when to read it again, if that failed. A replica may be behind.
 func (r *run) fetchPlan(ctx context.Context) time.Time {
-	if time.Now().Before(r.fetchNotBefore) {
-		return r.fetchNotBefore
+	if time.Now().Before(r.fetch.due) {
+		return r.fetch.due
 	}
 	call, cancel := r.request(ctx)
 	defer cancel()
@@ -96,9 +96,8 @@ func (r *run) fetchPlan(ctx context.Context) time.Time {
 	} else if kv.Classify(err) != kv.Absent {
 		r.warn("Plan not read", err)
 	}
-	r.fetchNotBefore = retryTime(min(fetchDelay<<min(r.fetches, 10), retryDelay))
-	r.fetches++
-	return r.fetchNotBefore
+	r.fetch.failed(fetchDelay, retryDelay)
+	return r.fetch.due
 }
 
 // claim has this member begin to plan if nobody does: there is neither plan nor announcement, or the next announcement is overdue, and those that are

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,12 +36,11 @@ type assignment struct {
 	ended    atomic.Pointer[error]             // the result of the election, when that has ended
 
 	// What follows belongs to the loop.
-	cutOff    func() bool // reports whether the last request of the election failed
-	stopping  bool
-	notBefore time.Time          // when to ask the leader next
-	requests  int                // how many times the leader was asked
-	cancel    context.CancelFunc // cancels the request under way; nil if there is none
-	answer    chan answer        // receives the answer to that request; nil likewise
+	cutOff   func() bool // reports whether the last request of the election failed
+	stopping bool
+	asking   retries            // of requests to its leader
+	cancel   context.CancelFunc // cancels the request under way; nil if there is none
+	answer   chan answer        // receives the answer to that request; nil likewise
 	ability
 }
 
@@ -141,7 +139,7 @@ func (r *run) start(a *assignment) {
 	a.ready.Store(false)
 	a.lost.Store(0)
 	a.ended.Store(nil)
-	a.stopping, a.notBefore, a.requests = false, time.Time{}, 0
+	a.stopping, a.asking = false, retries{}
 	a.election.Store(e)
 	go func() {
 		var err error
@@ -221,7 +219,7 @@ func (r *run) requestHandover(a *assignment) (next time.Time) {
 		return far
 	}
 	// A key that this member has just handed over was given away by a plan that it has not received yet.
-	next = timeutil.Later(a.notBefore, time.Unix(0, a.lost.Load()).Add(lingerTime))
+	next = timeutil.Later(a.asking.due, time.Unix(0, a.lost.Load()).Add(lingerTime))
 	switch {
 	case !a.ready.Load() || a.working.Load():
 		return far
@@ -238,8 +236,8 @@ func (r *run) ask(a *assignment, request func(context.Context, *assignment) answ
 	switch {
 	case a.cancel != nil || r.requests >= control.MaxHandovers:
 		return time.Now().Add(r.ttl)
-	case time.Now().Before(a.notBefore):
-		return a.notBefore
+	case time.Now().Before(a.asking.due):
+		return a.asking.due
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	answers := make(chan answer, 1)
@@ -255,8 +253,8 @@ func (r *run) ask(a *assignment, request func(context.Context, *assignment) answ
 // putOff has this member ask for a key only later, and returns when. The election of a member that was cut off may wait for an answer that was lost,
 // and then for its next try. It would take over late, and the key would have no leader meanwhile.
 func (r *run) putOff(a *assignment) time.Time {
-	a.notBefore = time.Now().Add(r.ttl / presencesPerTTL)
-	return a.notBefore
+	a.asking.due = time.Now().Add(r.ttl / presencesPerTTL)
+	return a.asking.due
 }
 
 // transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads. A member that cannot write the key does
@@ -280,9 +278,7 @@ func (r *run) transfer(ctx context.Context, a *assignment) (f answer) {
 func (r *run) answered(a *assignment, f answer) {
 	a.cancel()
 	a.cancel, a.answer = nil, nil
-	delay := min(minRequestDelay<<min(a.requests, 10), retryDelay, r.ttl/presencesPerTTL)
-	a.notBefore = time.Now().Add(delay/2 + rand.N(delay))
-	a.requests++
+	a.asking.failed(minRequestDelay, min(retryDelay, r.ttl/presencesPerTTL))
 	r.requests--
 	if f.tried {
 		r.writeTried(a, f.err)

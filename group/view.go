@@ -35,8 +35,7 @@ type view struct {
 	announced         announcement // the last one that was received or written
 	announcedRevision uint64       // of what is stored under the key of the announcement; 0 for nothing
 	announcedAt       time.Time    // when the announcement was received or written
-	fetchNotBefore    time.Time    // no plan is read before this, because the last read failed
-	fetches           int          // reads of the plan in a row that failed
+	fetch             retries      // of the plan that is announced
 
 	clock   reference // of the server's clock
 	forgot  time.Time // when a member was last counted as gone, because it was not seen, since the watcher in use was started; zero if none was
@@ -58,7 +57,7 @@ type member struct {
 func (v *view) begin() {
 	v.begun, v.forgot, v.complete, v.changed = time.Now(), time.Time{}, false, true
 	v.members, v.left, v.planRevision, v.planDue = map[string]member{}, map[string]bool{}, 0, v.begun
-	v.announcedRevision, v.fetchNotBefore, v.fetches = 0, time.Time{}, 0
+	v.announcedRevision, v.fetch = 0, retries{}
 	if v.since.IsZero() {
 		v.since = v.begun
 	}
