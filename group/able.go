@@ -49,6 +49,13 @@ type ability struct {
 	tryAgain time.Time // when to try to list the key again; listed all the same, it is not given up before this
 }
 
+// listing is what a member knows of the keys that it lists.
+type listing struct {
+	relisted  bool   // they have changed since the presence was last made
+	orphansOf string // the hash of the plan of which it was last found out whether it assigns keys that were given up to nobody
+	listFor   string // the hash of the plan for which the list of the keys was written
+}
+
 // findLeader reads who leads a key for which this member campaigns.
 func findLeader(ctx context.Context, a *assignment) (f answer) {
 	if f.leader, f.err = a.election.Load().Leader(ctx); errors.Is(f.err, election.ErrNoLeader) {

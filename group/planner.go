@@ -26,6 +26,14 @@ const (
 	plansPerTTL = 3
 )
 
+// planning is what a member knows that plans, or claims to.
+type planning struct {
+	burst    burst
+	nextPlan plan      // the plan that would fit; the one in force while that does
+	outdated time.Time // since when the plan in force does not fit; zero while it does
+	retryAt  time.Time // no claim, plan or announcement is written before this, because the last one failed
+}
+
 // planInterval returns how much later each member plans than the member that has been present longer.
 func (v *view) planInterval() time.Duration { return min(planInterval, v.ttl/8) }
 

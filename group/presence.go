@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -31,6 +32,16 @@ var (
 	// errOverwritten is why a presence is written before its time.
 	errOverwritten = errors.New("it expired, or was deleted or overwritten by something that is no member")
 )
+
+// presenting is what a member knows of the presence that it writes.
+type presenting struct {
+	own              ownPresences // by which a copy of this process is recognised
+	presenceRevision uint64       // of the presence that was written last; 0 for none
+	presenceSent     time.Time    // when the presence was last written, or a write was tried
+	presenceSeen     time.Time    // when the watcher in use last delivered it
+	presenceDue      time.Time    // when to write it next
+	unanswered       bool         // the last write of it had no answer
+}
 
 // newPresence returns the presence of a member whose run begins now. It lists no keys yet.
 func newPresence(name string) presence {
@@ -100,6 +111,34 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.presenceDue = time.Now()
 	}
 	return r.presenceDue, nil
+}
+
+// presenceDelivered takes in the presence of this member, or what is stored over it, that the watcher has delivered. The error means that another
+// member has the name.
+func (r *run) presenceDelivered(entry jetstream.KeyValueEntry) error {
+	if entry.Revision() > r.presenceRevision {
+		if err := r.overwritten(entry); err != nil {
+			return err
+		}
+	}
+	before, m := r.presenceSeen, r.members[r.name]
+	if m.Instance != r.self.Instance || !m.seen.After(before) {
+		return nil
+	}
+	r.presenceSeen = m.seen
+	if !r.polls {
+		r.failedWatchers = 0
+	}
+	if m.Attempt == r.self.Attempt && r.complete {
+		r.clock = reference{entry.Created(), r.presenceSent}
+	}
+	if before.Before(r.forgot) { // the plan may have waited for it
+		r.changed = true
+	}
+	if !before.IsZero() && m.seen.Sub(before) > r.ttl/2 { // presences in between did not pass, and neither did those of others
+		return r.connectionChanged(nats.CONNECTED)
+	}
+	return nil
 }
 
 // readPresence reads why the presence could not be updated: another member has the name, or the presence expired, or an update whose reply
