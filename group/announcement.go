@@ -32,6 +32,14 @@ type announcement struct {
 	Instance string `json:"instance"`           // of that member
 }
 
+// following is what a member knows of the announcement.
+type following struct {
+	announced         announcement // the last one that was received or written
+	announcedRevision uint64       // of what is stored under its key; 0 for nothing
+	announcedAt       time.Time    // when it was received or written
+	fetch             retries      // of the plan that it announces
+}
+
 // announcementIn returns the announcement in an entry under its key.
 func announcementIn(entry jetstream.KeyValueEntry) (a announcement, whole bool) {
 	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &a) == nil && a.By != "" && a.Number <= maxPlanNumber

@@ -32,10 +32,7 @@ type view struct {
 	planChanged  time.Time // when a plan with another number was last received or written
 	planDue      time.Time // when to write the plan next, if it still fits then
 
-	announced         announcement // the last one that was received or written
-	announcedRevision uint64       // of what is stored under the key of the announcement; 0 for nothing
-	announcedAt       time.Time    // when the announcement was received or written
-	fetch             retries      // of the plan that is announced
+	following
 
 	clock   reference // of the server's clock
 	forgot  time.Time // when a member was last counted as gone, because it was not seen, since the watcher in use was started; zero if none was
