@@ -146,7 +146,7 @@ func (r *run) confirm() time.Time {
 
 // comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.
 func (r *run) comparePlan() {
-	before, present := r.nextPlan.Number, r.present()
+	present := r.present()
 	full := len(present) > maxMembers
 	if full {
 		present = present[:maxMembers]
@@ -158,15 +158,15 @@ func (r *run) comparePlan() {
 		next.Keys[r.name] = []string{}
 		fits = fits || next.same(r.plan)
 	}
-	switch {
-	case r.plan.Number > 0 && fits:
+	if r.plan.Number > 0 && fits {
 		r.nextPlan, r.outdated = r.plan, time.Time{}
 		r.nextPlan.Order = next.Order
-	case r.outdated.IsZero() || next.Number != before:
-		r.nextPlan, r.outdated = next, time.Now()
-	default:
-		r.nextPlan = next
+		return
 	}
+	if r.outdated.IsZero() || next.Number != r.nextPlan.Number {
+		r.outdated = time.Now()
+	}
+	r.nextPlan = next
 }
 
 // writePlan writes the next plan over the last one received. If another member was quicker, its plan is received soon.
@@ -189,24 +189,6 @@ func (r *run) writePlan(ctx context.Context) {
 		r.readPlan(call)
 	default:
 		r.warn("Plan not written", err)
-	}
-}
-
-// refreshLists writes the lists again that the plan was made by, so that they do not expire: whoever plans next needs them.
-func (r *run) refreshLists(ctx context.Context) {
-	for _, hash := range r.plan.Lists {
-		if keys, known := r.lists[hash]; known {
-			r.writeList(ctx, hash, keys)
-		}
-	}
-}
-
-// writeList stores a list under its hash.
-func (r *run) writeList(ctx context.Context, hash string, keys []string) {
-	call, cancel := r.request(ctx)
-	defer cancel()
-	if _, err := r.bucket.Put(call, r.listKey(hash), encode(list{keys})); err != nil {
-		r.warn("List of keys not written", err)
 	}
 }
 

@@ -86,9 +86,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.watcherDue = time.Time{}
 		r.startWatcher(ctx)
 	}
-	if r.listMissing() { // before the presence, which the planner reads it for
-		r.writeList(ctx, r.self.List, r.lists[r.self.List])
-	}
+	r.writeMissingList(ctx) // before the presence, which the planner reads it for
 	over := r.presenceRevision
 	r.self.Attempt = record.NewID()
 	r.own.begin(r.self.Attempt, over > 0)

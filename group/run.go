@@ -142,9 +142,8 @@ func (r *run) agree(ctx context.Context) (next time.Time, err error) {
 		r.burst.note()
 		r.publish()
 	}
-	if r.listMissing() && r.listFor != r.planHash {
-		r.listFor = r.planHash
-		r.writeList(ctx, r.self.List, r.lists[r.self.List])
+	if r.listFor != r.planHash {
+		r.writeMissingList(ctx)
 	}
 	next = timeutil.Earlier(r.planIfDue(ctx), r.follow(ctx))
 	if _, planned := r.plan.Keys[r.name]; r.plan.Full && !planned && !r.ending {
