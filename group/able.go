@@ -94,12 +94,13 @@ func (r *run) noteLed(a *assignment, mine bool) {
 func (r *run) unledAt(a *assignment) time.Time { return a.unled.Add(vacantHalves * r.ttl / 2) }
 
 // lookUp reads who leads a key that seems to be unled.
-func (r *run) lookUp(a *assignment) (next time.Time) {
+func (r *run) lookUp(a *assignment) {
 	if a.election.Load().Status().Paused {
 		a.unled = time.Now()
-		return r.unledAt(a)
+		r.actBy(r.unledAt(a))
+		return
 	}
-	return r.ask(a, findLeader)
+	r.ask(a, findLeader)
 }
 
 // noteFound takes in what a read of an assigned key has found. A record of another that has stood for a TTL is nobody's lease.
@@ -149,30 +150,23 @@ func (r *run) listAgain(a *assignment) {
 	}
 }
 
-// relist lists keys again that were given up and that this member may be able to lead, or nobody is. It returns when there may be more to do.
-func (r *run) relist() (next time.Time) {
-	next = time.Now().Add(r.ttl)
+// relist lists keys again that were given up and that this member may be able to lead, or nobody is.
+func (r *run) relist() {
 	first := r.firstGivenUp()
 	if first != nil && r.orphansOf != r.planHash {
 		r.orphansOf = r.planHash
 		r.adoptOrphans()
 		first = r.firstGivenUp()
 	}
-	switch {
-	case first == nil:
-	case time.Now().Before(first.tryAgain):
-		next = timeutil.Earlier(next, first.tryAgain)
-	default:
-		next = timeutil.Earlier(next, r.ask(first, r.tryWrite))
+	if first != nil && r.isDue(first.tryAgain) {
+		r.ask(first, r.tryWrite)
 	}
 	if r.relisted {
 		r.relisted = false
 		listed := r.setKeys()
 		r.log.Info("Keys listed", "keys", listed, "given-up", len(r.keys)-listed)
 		r.presenceDue = time.Now()
-		return r.presenceDue
 	}
-	return next
 }
 
 // adoptOrphans lists the keys again that the plan in force assigns to nobody: no other member lists them.

@@ -71,26 +71,23 @@ func (v *view) setAnnouncement(a announcement, revision uint64) {
 // claimed reports whether this member plans because it was the last that announced something: it has claimed to plan, or planned already.
 func (v *view) claimed() bool { return v.announced.Instance == v.self.Instance }
 
-// follow does what a member does that does not plan: it reads the plan that was announced, and begins to plan should nobody else. It returns
-// when there may be more to do.
-func (r *run) follow(ctx context.Context) (next time.Time) {
-	next = time.Now().Add(r.ttl)
+// follow does what a member does that does not plan: it reads the plan that was announced, and begins to plan should nobody else.
+func (r *run) follow(ctx context.Context) {
 	if r.planner || !r.complete {
-		return next
+		return
 	}
 	if r.announced.Number > 0 && r.announced.Plan != r.planHash {
-		next = timeutil.Earlier(next, r.fetchPlan(ctx))
+		r.fetchPlan(ctx)
 	}
 	if !r.ending {
-		next = timeutil.Earlier(next, r.claim(ctx))
+		r.claim(ctx)
 	}
-	return next
 }
 
-// fetchPlan reads the plan that was announced, and returns when to read it again, if that failed. A replica may be behind.
-func (r *run) fetchPlan(ctx context.Context) time.Time {
-	if time.Now().Before(r.fetch.due) {
-		return r.fetch.due
+// fetchPlan reads the plan that was announced, and again later if that fails. A replica may be behind.
+func (r *run) fetchPlan(ctx context.Context) {
+	if !r.isDue(r.fetch.due) {
+		return
 	}
 	call, cancel := r.request(ctx)
 	defer cancel()
@@ -99,25 +96,25 @@ func (r *run) fetchPlan(ctx context.Context) time.Time {
 		p, whole := planIn(entry)
 		if whole && (hashOf(entry.Value()) == r.announced.Plan || entry.Revision() > r.announced.Revision) {
 			r.setPlan(p, hashOf(entry.Value()), entry.Revision())
-			return time.Now().Add(r.ttl)
+			return
 		}
 	} else if kv.Classify(err) != kv.Absent {
 		r.warn("Plan not read", err)
 	}
 	r.fetch.failed(fetchDelay, retryDelay)
-	return r.fetch.due
+	r.actBy(r.fetch.due)
 }
 
 // claim has this member begin to plan if nobody does: there is neither plan nor announcement, or the next announcement is overdue, and those that are
 // before this member in the order of the plan have had their time. Of many that claim at once the server lets one pass, and the others are notified
-// of that: a claim keeps them from claiming, and from nothing else. claim returns when it is to be called again.
-func (r *run) claim(ctx context.Context) time.Time {
+// of that: a claim keeps them from claiming, and from nothing else.
+func (r *run) claim(ctx context.Context) {
 	due := r.begun
 	if r.plan.Number > 0 || r.announcedRevision > 0 {
 		due = timeutil.Later(r.announcedAt, r.begun).Add(r.ttl/plansPerTTL + timing.ExpiryLateness + time.Duration(min(max(r.planRank(), planners), maxRank))*r.planInterval())
 	}
-	if due = timeutil.Later(due, r.retryAt); time.Now().Before(due) {
-		return due
+	if !r.isDue(timeutil.Later(due, r.retryAt)) {
+		return
 	}
 	r.retryAt = time.Now().Add(r.planInterval())
 	call, cancel := r.request(ctx)
@@ -138,23 +135,22 @@ func (r *run) claim(ctx context.Context) time.Time {
 	default:
 		r.warn("Claim to plan not written", err)
 	}
-	return time.Now()
+	r.actBy(time.Now())
 }
 
-// announceIfDue announces the plan in force, if nobody has, and returns when that may be due: the planners do one after the other.
-func (r *run) announceIfDue(ctx context.Context, rank int) time.Time {
+// announceIfDue announces the plan in force, if nobody has: the planners do one after the other.
+func (r *run) announceIfDue(ctx context.Context, rank int) {
 	if r.plan.Number == 0 || r.planRevision == 0 || r.announced.Revision == r.planRevision && r.announced.Plan == r.planHash {
-		return time.Now().Add(r.ttl)
+		return
 	}
-	due := timeutil.Later(r.planReceived.Add(time.Duration(rank)*r.planInterval()), r.retryAt)
-	if time.Now().Before(due) {
-		return due
+	due := r.planReceived.Add(time.Duration(rank) * r.planInterval())
+	if r.isDue(timeutil.Later(due, r.retryAt)) {
+		r.announce(ctx)
 	}
-	return r.announce(ctx)
 }
 
-// announce announces the plan in force, and returns when to try again if that failed.
-func (r *run) announce(ctx context.Context) time.Time {
+// announce announces the plan in force, and again later if that fails.
+func (r *run) announce(ctx context.Context) {
 	r.retryAt = time.Now().Add(r.planInterval())
 	a := announcement{Number: r.plan.Number, Revision: r.planRevision, Plan: r.planHash, By: r.name, Instance: r.self.Instance}
 	call, cancel := r.request(ctx)
@@ -162,11 +158,11 @@ func (r *run) announce(ctx context.Context) time.Time {
 	revision, err := r.bucket.Put(call, r.announcementKey(), encode(a))
 	if err != nil {
 		r.warn("Plan not announced", err)
-		return r.retryAt
+		r.actBy(r.retryAt)
+		return
 	}
 	r.setAnnouncement(a, revision)
 	r.retryAt = time.Time{}
-	return time.Now().Add(r.ttl)
 }
 
 // planRank returns the place of this member in the order of the plan; that after the last if it has none.

@@ -81,9 +81,8 @@ type answer struct {
 const maxStarting = 64
 
 // campaign campaigns for the keys that the plan assigns to this member, asks their leaders to hand over, and ends the campaigns for other
-// keys that this member does not lead. It returns when there may be more to do.
-func (r *run) campaign() time.Time {
-	next := time.Now().Add(r.ttl)
+// keys that this member does not lead.
+func (r *run) campaign() {
 	assigned := r.plan.keysOf(r.name)
 	present := r.complete && time.Now().Before(r.gone(r.members[r.name]))
 	starting := 0 // elections that have not campaigned yet
@@ -97,20 +96,20 @@ func (r *run) campaign() time.Time {
 		a := r.assignments[key]
 		_, mine := slices.BinarySearch(assigned, key)
 		r.noteLed(a, mine)
-		switch unledAt := r.unledAt(a); {
+		switch {
 		case mine && a.election.Load() == nil && !r.ending && starting < maxStarting:
 			r.start(a)
 			starting++
 		case !a.running():
 		case !mine:
-			next = timeutil.Earlier(next, r.withdraw(a))
-		case present && !time.Now().Before(unledAt):
-			next = timeutil.Earlier(next, r.lookUp(a))
+			r.withdraw(a)
+		case present && r.isDue(r.unledAt(a)):
+			r.lookUp(a)
 		case present:
-			next = timeutil.Earlier(timeutil.Earlier(next, unledAt), r.requestHandover(a))
+			r.requestHandover(a)
 		}
 	}
-	return timeutil.Earlier(next, r.relist())
+	r.relist()
 }
 
 // start begins a campaign for the key.
@@ -196,48 +195,42 @@ func (r *run) collect(a *assignment) {
 }
 
 // withdraw ends the campaign for a key, unless this member leads it: then it leads on until it is asked to hand over.
-func (r *run) withdraw(a *assignment) (next time.Time) {
-	far := time.Now().Add(r.ttl)
+func (r *run) withdraw(a *assignment) {
 	if a.leads() || a.working.Load() {
-		return far
+		return
 	}
 	a.cancelRequest()
 	if lost := a.sinceLost(); lost < min(lingerTime, r.ttl/4) {
 		if l := a.election.Load().Status().Leader; lost < lingerPoll || l == nil || l.Name == r.name || l.Term == 0 {
-			return time.Now().Add(lingerPoll)
+			r.actBy(time.Now().Add(lingerPoll))
+			return
 		}
 	}
 	a.stop()
-	return far
 }
 
 // requestHandover asks the leader of the key to hand over, once this member is ready to take over.
-func (r *run) requestHandover(a *assignment) (next time.Time) {
-	far := time.Now().Add(r.ttl)
+func (r *run) requestHandover(a *assignment) {
 	if a.election.Load().State() != election.CandidateState {
 		a.cancelRequest()
-		return far
+		return
 	}
 	// A key that this member has just handed over was given away by a plan that it has not received yet.
-	next = timeutil.Later(a.asking.due, time.Unix(0, a.lost.Load()).Add(lingerTime))
+	due := timeutil.Later(a.asking.due, time.Unix(0, a.lost.Load()).Add(lingerTime))
 	switch {
 	case !a.ready.Load() || a.working.Load():
-		return far
-	case time.Now().Before(next):
-		return next
+	case !r.isDue(due):
 	case a.cutOff():
-		return r.putOff(a)
+		r.putOff(a)
+	default:
+		r.ask(a, r.transfer)
 	}
-	return r.ask(a, r.transfer)
 }
 
 // ask makes a request about a key, if there is none under way and it is time for one.
-func (r *run) ask(a *assignment, request func(context.Context, *assignment) answer) (next time.Time) {
-	switch {
-	case a.cancel != nil || r.requests >= control.MaxHandovers:
-		return time.Now().Add(r.ttl)
-	case time.Now().Before(a.asking.due):
-		return a.asking.due
+func (r *run) ask(a *assignment, request func(context.Context, *assignment) answer) {
+	if a.cancel != nil || r.requests >= control.MaxHandovers || !r.isDue(a.asking.due) {
+		return
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	answers := make(chan answer, 1)
@@ -247,14 +240,13 @@ func (r *run) ask(a *assignment, request func(context.Context, *assignment) answ
 		answers <- request(ctx, a)
 		r.signal()
 	}()
-	return time.Now().Add(r.ttl)
 }
 
-// putOff has this member ask for a key only later, and returns when. The election of a member that was cut off may wait for an answer that was lost,
+// putOff has this member ask for a key only later. The election of a member that was cut off may wait for an answer that was lost,
 // and then for its next try. It would take over late, and the key would have no leader meanwhile.
-func (r *run) putOff(a *assignment) time.Time {
+func (r *run) putOff(a *assignment) {
 	a.asking.due = time.Now().Add(r.ttl / presencesPerTTL)
-	return a.asking.due
+	r.actBy(a.asking.due)
 }
 
 // transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads. A member that cannot write the key does

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -37,20 +35,20 @@ func (r *run) leave(err error) {
 func (r *run) handOver() {
 	deadline := time.Now().Add(leaveTimeout)
 	for fewest := len(r.assignments) + 1; ; {
-		next, err := r.agree(r.ctx)
-		if err != nil {
+		r.next = deadline
+		if err := r.agree(r.ctx); err != nil {
 			return
 		}
-		next = timeutil.Earlier(next, deadline)
 		wanted, leading, running := r.wanted(), 0, 0
 		for _, a := range r.assignments {
 			if r.collect(a); !a.running() || a.leads() && !wanted(a.key) {
 				continue
 			}
 			running++
-			if expected := r.expectedUntil(a); time.Now().Before(expected) {
-				next = timeutil.Earlier(next, expected)
-			} else if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
+			if !r.isDue(r.expectedUntil(a)) {
+				continue
+			}
+			if r.withdraw(a); a.leads() {
 				leading++
 			}
 		}
@@ -68,7 +66,7 @@ func (r *run) handOver() {
 			continue
 		}
 		select {
-		case <-time.After(time.Until(next)):
+		case <-time.After(time.Until(r.next)):
 		case <-r.wake:
 		case entry, ok := <-r.updates:
 			_ = r.update(entry, ok) // a member that leaves is not replaced

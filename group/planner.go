@@ -37,15 +37,14 @@ type planning struct {
 // planInterval returns how much later each member plans than the member that has been present longer.
 func (v *view) planInterval() time.Duration { return min(planInterval, v.ttl/8) }
 
-// planIfDue writes and announces the next plan, or the last one again, if that is due and this member's turn. It returns when that may be.
-func (r *run) planIfDue(ctx context.Context) time.Time {
-	far := time.Now().Add(r.ttl)
+// planIfDue writes and announces the next plan, or the last one again, if that is due and this member's turn.
+func (r *run) planIfDue(ctx context.Context) {
 	if !r.planner || !r.complete {
-		return far
+		return
 	}
 	if !r.burst.pending.IsZero() {
-		if due := r.compareDue(); time.Now().Before(due) {
-			return due
+		if !r.isDue(r.compareDue()) {
+			return
 		}
 		r.burst.pending = time.Time{}
 		r.comparePlan()
@@ -53,22 +52,23 @@ func (r *run) planIfDue(ctx context.Context) time.Time {
 	rank, due := r.rank(), r.planDue
 	switch {
 	case rank < 0:
-		return far
+		return
 	case r.plan.Number == 0:
 		due = r.begun
 	case !r.outdated.IsZero():
 		due = r.outdated
 	}
-	announceDue := r.announceIfDue(ctx, rank)
-	due = timeutil.Later(due.Add(time.Duration(rank)*r.planInterval()), r.retryAt)
-	if time.Now().Before(due) {
-		return timeutil.Earlier(due, announceDue)
+	r.announceIfDue(ctx, rank)
+	due = due.Add(time.Duration(rank) * r.planInterval())
+	if !r.isDue(timeutil.Later(due, r.retryAt)) {
+		return
 	}
 	if !r.ending && r.members[r.name].seen.Before(r.forgot) {
-		return r.confirm()
+		r.confirm()
+		return
 	}
 	r.writePlan(ctx)
-	return timeutil.Later(time.Now(), r.retryAt)
+	r.actBy(r.retryAt)
 }
 
 // burst is what is known of members that come and go, one soon after the other.
@@ -137,11 +137,10 @@ func (r *run) isPlanned(present []presence) bool {
 
 // confirm has this member write its presence, before it plans without members that it has not seen for a TTL: it may be this member that is
 // cut off. The plan is due once the watcher has delivered that presence, and with it all that was stored before.
-func (r *run) confirm() time.Time {
+func (r *run) confirm() {
 	if r.presenceSent.Before(r.forgot) {
 		r.presenceDue = time.Now()
 	}
-	return r.presenceDue
 }
 
 // comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.

@@ -64,12 +64,11 @@ func (r *run) entrust() (recall func()) {
 	return func() { r.witness.Over(r.self.Commitment) }
 }
 
-// writePresence writes the presence when it is due, and returns when it is due next. By then the watcher must have delivered it, or another
-// watcher is started. After a write without an answer it reads first, and writes no more until a read is answered. The error means that another
-// member has the name.
-func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
+// writePresence writes the presence when it is due. By the next time the watcher must have delivered it, or another watcher is started. After a write
+// without an answer it reads first, and writes no more until a read is answered. The error means that another member has the name.
+func (r *run) writePresence(ctx context.Context) error {
 	if time.Now().Before(r.presenceDue) || ctx.Err() != nil {
-		return r.presenceDue, nil
+		return nil
 	}
 	r.presenceSent = time.Now()
 	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
@@ -77,7 +76,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		answered, err := r.readPresence(ctx)
 		if err != nil || !answered {
 			r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime(retryDelay))
-			return r.presenceDue, err
+			return err
 		}
 	}
 	if r.watcher != nil && r.members[r.name].revision < r.presenceRevision && time.Since(r.begun) >= r.ttl/presencesPerTTL {
@@ -95,20 +94,20 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	if err == nil {
 		r.own.applied(r.self.Attempt, revision)
 		r.presenceRevision, r.warned = revision, false
-		return r.presenceDue, nil
+		return nil
 	}
 	r.warn("Presence not written", err)
 	r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime(retryDelay))
 	if kv.Classify(err) != kv.Refused {
-		return r.presenceDue, nil
+		return nil
 	}
 	if _, err := r.readPresence(ctx); err != nil {
-		return r.presenceDue, err
+		return err
 	}
 	if r.presenceRevision != over {
 		r.presenceDue = time.Now()
 	}
-	return r.presenceDue, nil
+	return nil
 }
 
 // presenceDelivered takes in the presence of this member, or what is stored over it, that the watcher has delivered. The error means that another

@@ -46,6 +46,8 @@ type run struct {
 	failed   error // of the election that has ended by itself
 	warned   bool  // the present trouble was logged
 	requests int   // requests about keys that are under way
+
+	next time.Time // when to act next, should nothing happen before
 }
 
 func newRun(ctx context.Context, g *Group, work Work) *run {
@@ -88,14 +90,13 @@ func (r *run) loop(ctx context.Context) error {
 		return closedError(nats.ErrConnectionClosed)
 	}
 	for {
-		next, err := r.act(ctx)
-		if err != nil || r.ending || ctx.Err() != nil {
+		if err := r.act(ctx); err != nil || r.ending || ctx.Err() != nil {
 			return errors.Join(err, r.failed)
 		}
 		select {
 		case <-ctx.Done():
 		case <-r.wake:
-		case <-time.After(time.Until(next)):
+		case <-time.After(time.Until(r.next)):
 		case status := <-r.changes:
 			if err := r.connectionChanged(status); err != nil {
 				return errors.Join(err, r.failed)
@@ -108,35 +109,50 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// act does all that can be done now, and returns when there may be more to do. Requests take time: what the watcher delivered meanwhile is
-// taken in before anything else is done, so that this member does not act on a plan that is long out of date.
-func (r *run) act(ctx context.Context) (next time.Time, err error) {
-	next = r.startWatcher(ctx)
-	due, err := r.writePresence(ctx)
-	if err == nil {
-		err = r.updateAll()
+// act does all that can be done now. Requests take time: what the watcher delivered meanwhile is taken in before anything else is done, so that this
+// member does not act on a plan that is long out of date.
+func (r *run) act(ctx context.Context) error {
+	r.next = time.Now().Add(r.ttl)
+	r.startWatcher(ctx)
+	if err := r.writePresence(ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		return next, err
+	if err := r.updateAll(); err != nil {
+		return err
 	}
-	next = timeutil.Earlier(timeutil.Earlier(next, due), r.forget())
-	planDue, err := r.agree(ctx)
-	if err == nil {
-		err = r.updateAll()
+	r.forget()
+	if err := r.agree(ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		return next, err
+	if err := r.updateAll(); err != nil {
+		return err
 	}
 	r.setRole()
-	if r.watcher == nil && !time.Now().Before(r.watcherDue) || r.changed { // by what was taken in, written or read just now
-		planDue = time.Now()
+	r.campaign()
+	r.actBy(r.presenceDue)
+	if r.watcher == nil || r.polls {
+		r.actBy(r.watcherDue)
 	}
-	return timeutil.Earlier(timeutil.Earlier(next, planDue), r.campaign()), nil
+	if r.changed { // by what was taken in, written or read just now
+		r.actBy(time.Now())
+	}
+	return nil
 }
 
-// agree does what is to be done about the plan, as one that plans or follows, and returns when there may be more to do. The error means that
-// the group has no room for this member.
-func (r *run) agree(ctx context.Context) (next time.Time, err error) {
+// actBy has the loop act again at a time, or before.
+func (r *run) actBy(t time.Time) { r.next = timeutil.Earlier(r.next, t) }
+
+// isDue reports whether a time has come. If not, it has the loop act again by then.
+func (r *run) isDue(t time.Time) bool {
+	due := !time.Now().Before(t)
+	if !due {
+		r.actBy(t)
+	}
+	return due
+}
+
+// agree does what is to be done about the plan, as one that plans or follows. The error means that the group has no room for this member.
+func (r *run) agree(ctx context.Context) error {
 	if r.changed {
 		r.changed = false
 		r.burst.note()
@@ -145,11 +161,12 @@ func (r *run) agree(ctx context.Context) (next time.Time, err error) {
 	if r.listFor != r.planHash {
 		r.writeMissingList(ctx)
 	}
-	next = timeutil.Earlier(r.planIfDue(ctx), r.follow(ctx))
+	r.planIfDue(ctx)
+	r.follow(ctx)
 	if _, planned := r.plan.Keys[r.name]; r.plan.Full && !planned && !r.ending {
-		return next, fmt.Errorf("%w: it has %d members: use several groups, or fewer members", ErrFull, len(r.plan.Order))
+		return fmt.Errorf("%w: it has %d members: use several groups, or fewer members", ErrFull, len(r.plan.Order))
 	}
-	return next, nil
+	return nil
 }
 
 // publish makes the view known to Status.

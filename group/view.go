@@ -164,16 +164,12 @@ func (v *view) present() (present []presence) {
 // gone returns when a member counts as gone unless it is seen again. A server may be late to expire keys, and so is this.
 func (v *view) gone(m member) time.Time { return m.seen.Add(v.ttl + timing.ExpiryLateness) }
 
-// forget drops the members that are gone, and returns when the next one will be.
-func (v *view) forget() (next time.Time) {
-	next = time.Now().Add(v.ttl)
-	for name, m := range v.members {
-		if gone := v.gone(m); time.Now().Before(gone) {
-			next = timeutil.Earlier(next, gone)
-		} else {
-			delete(v.members, name)
-			v.forgot, v.changed = time.Now(), true
+// forget drops the members that are gone.
+func (r *run) forget() {
+	for name, m := range r.members {
+		if r.isDue(r.gone(m)) {
+			delete(r.members, name)
+			r.forgot, r.changed = time.Now(), true
 		}
 	}
-	return next
 }

@@ -31,14 +31,11 @@ type watching struct {
 	changes        <-chan nats.Status             // of the connection
 }
 
-// startWatcher starts a watcher if there is none, and returns when to try again. Where the server refuses it a consumer, or several in a row have
+// startWatcher starts a watcher if there is none and it is time for one. Where the server refuses it a consumer, or several in a row have
 // delivered nothing, the member reads instead, and tries again once in a while.
-func (r *run) startWatcher(ctx context.Context) time.Time {
-	if r.watcher != nil && !r.polls {
-		return time.Now().Add(r.ttl)
-	}
-	if time.Now().Before(r.watcherDue) {
-		return r.watcherDue
+func (r *run) startWatcher(ctx context.Context) {
+	if r.watcher != nil && !r.polls || time.Now().Before(r.watcherDue) {
+		return
 	}
 	if r.failedWatchers < maxFailedWatchers || r.polls {
 		w, err := r.bucket.StartWatcher(r.ctx, r.memberKey(">"), func(watching context.Context) (jetstream.KeyWatcher, error) {
@@ -48,7 +45,7 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 		})
 		if err == nil {
 			r.useWatcher(w)
-			return time.Now().Add(r.ttl)
+			return
 		}
 		switch kv.Failure(err) {
 		case kv.FailedOtherwise: // it is not permitted, or there are too many consumers
@@ -59,7 +56,7 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 		if r.failedWatchers < maxFailedWatchers {
 			r.warn("Members cannot be watched", err)
 			r.watcherDue = retryTime(retryDelay)
-			return r.watcherDue
+			return
 		}
 		if !r.polls {
 			r.log.Warn("Members cannot be watched, reading them instead", "error", kv.Describe(err))
@@ -74,7 +71,6 @@ func (r *run) startWatcher(ctx context.Context) time.Time {
 		r.polls = true
 	}
 	r.watcherDue = retryTime(max(rewatchDelay, 2*r.ttl))
-	return r.watcherDue
 }
 
 // useWatcher begins with another watcher.
