@@ -105,13 +105,13 @@ func (r *run) compareDue() time.Time {
 	return timeutil.Later(settled, r.planChanged.Add(memberSpacing*time.Duration(len(r.plan.Order))))
 }
 
-// rank returns how many members plan before this one; -1 if it does not plan. Members that were not seen for half a TTL are not waited for. One that
-// claimed to plan does so before all others while there is no plan, and else after those that should. One that leaves goes on until others
+// rank returns how many members plan before this one, of which only the planners count; -1 if this member does not plan. Members that were not seen
+// for half a TTL are not waited for. One that claimed to plan does so before all others while there is no plan. One that leaves goes on until others
 // plan, or nobody is left.
 func (r *run) rank() (rank int) {
 	present := r.present()
 	switch {
-	case r.ending && r.isPlanned(present):
+	case r.ending && r.othersPlan(present):
 		return 1
 	case r.ending:
 		return 0
@@ -129,8 +129,8 @@ func (r *run) rank() (rank int) {
 	return -1
 }
 
-// isPlanned reports whether one of the present members is among those that plan by now.
-func (r *run) isPlanned(present []presence) bool {
+// othersPlan reports whether another of the present members is a planner by the plan in force.
+func (r *run) othersPlan(present []presence) bool {
 	plan := r.plan.Order[:min(planners, len(r.plan.Order))]
 	return slices.ContainsFunc(present, func(m presence) bool { return m.Name != r.name && slices.Contains(plan, m.Name) })
 }
