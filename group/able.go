@@ -49,20 +49,27 @@ type ability struct {
 	tryAgain time.Time // when to try to list the key again; listed all the same, it is not given up before this
 }
 
-// findLeader reads who leads a key.
-func findLeader(ctx context.Context, e *election.Election) (a answer) {
-	if a.leader, a.err = e.Leader(ctx); errors.Is(a.err, election.ErrNoLeader) {
-		a.err = nil
+// listing is what a member knows of the keys that it lists.
+type listing struct {
+	relisted  bool   // they have changed since the presence was last made
+	orphansOf string // the hash of the plan of which it was last found out whether it assigns keys that were given up to nobody
+	listFor   string // the hash of the plan for which the list of the keys was written
+}
+
+// findLeader reads who leads a key for which this member campaigns.
+func findLeader(ctx context.Context, a *assignment) (f answer) {
+	if f.leader, f.err = a.election.Load().Leader(ctx); errors.Is(f.err, election.ErrNoLeader) {
+		f.err = nil
 	}
-	a.unread = a.err != nil
-	return a
+	f.unread = f.err != nil
+	return f
 }
 
 // probe makes a write to a key that the server always refuses, to find out whether this member may write the key and is answered.
-func (r *run) probe(ctx context.Context, key string) error {
+func (r *run) probe(ctx context.Context, a *assignment) error {
 	call, cancel := r.request(ctx)
 	defer cancel()
-	_, err := r.bucket.Update(call, key, []byte("{}"), record.NeverRevision)
+	_, err := r.bucket.Update(call, r.electionKey(a.key), []byte("{}"), record.NeverRevision)
 	if kv.Classify(err) == kv.Refused {
 		return nil
 	}
@@ -87,12 +94,13 @@ func (r *run) noteLed(a *assignment, mine bool) {
 func (r *run) unledAt(a *assignment) time.Time { return a.unled.Add(vacantHalves * r.ttl / 2) }
 
 // lookUp reads who leads a key that seems to be unled.
-func (r *run) lookUp(a *assignment) (next time.Time) {
+func (r *run) lookUp(a *assignment) {
 	if a.election.Load().Status().Paused {
 		a.unled = time.Now()
-		return r.unledAt(a)
+		r.actBy(r.unledAt(a))
+		return
 	}
-	return r.ask(a, findLeader)
+	r.ask(a, findLeader)
 }
 
 // noteFound takes in what a read of an assigned key has found. A record of another that has stood for a TTL is nobody's lease.
@@ -130,7 +138,6 @@ func (r *run) giveUp(a *assignment) {
 		if !other.givenUp && (other == a || !leads) {
 			other.givenUp, other.tryAgain = true, time.Now().Add(min(minGivenUp*r.ttl<<min(other.failures, 16), maxGivenUp))
 			other.failures++
-			r.givenUp++
 		}
 	}
 	r.relisted = true
@@ -140,48 +147,31 @@ func (r *run) giveUp(a *assignment) {
 func (r *run) listAgain(a *assignment) {
 	if a.givenUp {
 		a.givenUp, r.relisted = false, true
-		r.givenUp--
 	}
 }
 
-// relist lists keys again that were given up and that this member may be able to lead, or nobody is. It returns when there may be more to do.
-func (r *run) relist() (next time.Time) {
-	next = time.Now().Add(r.ttl)
-	if r.givenUp > 0 && r.orphansOf != r.planHash {
+// relist lists keys again that were given up and that this member may be able to lead, or nobody is.
+func (r *run) relist() {
+	first := r.firstGivenUp()
+	if first != nil && r.orphansOf != r.planHash {
 		r.orphansOf = r.planHash
 		r.adoptOrphans()
+		first = r.firstGivenUp()
 	}
-	select {
-	case err := <-r.probed:
-		r.probeAnswered(err)
-	default:
-	}
-	if r.givenUp > 0 && r.probed == nil {
-		first := r.firstGivenUp()
-		if time.Now().Before(first.tryAgain) {
-			next = timeutil.Earlier(next, first.tryAgain)
-		} else {
-			r.startProbe(first)
-		}
+	if first != nil && r.isDue(first.tryAgain) {
+		r.ask(first, r.tryWrite)
 	}
 	if r.relisted {
 		r.relisted = false
-		r.setKeys()
-		r.log.Info("Keys listed", "keys", len(r.keys)-r.givenUp, "given-up", r.givenUp)
+		listed := r.setKeys()
+		r.log.Info("Keys listed", "keys", listed, "given-up", len(r.keys)-listed)
 		r.presenceDue = time.Now()
-		return r.presenceDue
 	}
-	return next
 }
 
 // adoptOrphans lists the keys again that the plan in force assigns to nobody: no other member lists them.
 func (r *run) adoptOrphans() {
-	assigned := map[string]bool{}
-	for _, keys := range r.plan.Keys {
-		for _, key := range keys {
-			assigned[key] = true
-		}
-	}
+	assigned := r.plan.assigned()
 	for key, a := range r.assignments {
 		if a.givenUp && !assigned[key] {
 			r.listAgain(a)
@@ -189,31 +179,25 @@ func (r *run) adoptOrphans() {
 	}
 }
 
-// firstGivenUp returns the key that was given up which is to be tried again first.
+// firstGivenUp returns the key that was given up which is to be tried again first; nil if there is none.
 func (r *run) firstGivenUp() (first *assignment) {
-	for _, a := range r.assignments {
-		if a.givenUp && (first == nil || a.tryAgain.Before(first.tryAgain)) {
+	for _, key := range r.keys {
+		if a := r.assignments[key]; a.givenUp && (first == nil || a.tryAgain.Before(first.tryAgain)) {
 			first = a
 		}
 	}
 	return first
 }
 
-// startProbe finds out whether a key can be written, before it is listed again.
-func (r *run) startProbe(a *assignment) {
-	probed := make(chan error, 1)
-	r.probed, r.probing = probed, a
-	go func() {
-		probed <- r.probe(r.ctx, r.electionKey(a.key))
-		r.signal()
-	}()
+// tryWrite finds out whether a key that was given up can be written.
+func (r *run) tryWrite(ctx context.Context, a *assignment) answer {
+	return answer{tried: true, err: r.probe(ctx, a)}
 }
 
-// probeAnswered takes in the answer to a probe. If there is one, all keys whose time has come are listed again: what kept this member from leading
-// has probably ended for all of them.
-func (r *run) probeAnswered(err error) {
-	now, a := time.Now(), r.probing
-	r.probed, r.probing = nil, nil
+// writeTried takes in whether a key that was given up can be written. If so, all keys whose time has come are listed again: what kept this member
+// from leading has probably ended for all of them.
+func (r *run) writeTried(a *assignment, err error) {
+	now := time.Now()
 	if err != nil {
 		a.tryAgain = timeutil.Later(a.tryAgain, now.Add(r.ttl/presencesPerTTL))
 		return
@@ -225,11 +209,12 @@ func (r *run) probeAnswered(err error) {
 	}
 }
 
-// setKeys has the presence list the keys that this member was given and has not given up.
-func (r *run) setKeys() {
+// setKeys has the presence list the keys that this member was given and has not given up, and returns how many they are.
+func (r *run) setKeys() int {
 	keys := slices.DeleteFunc(slices.Clone(r.keys), func(key string) bool { return r.assignments[key].givenUp })
 	r.self.Keys, r.self.List = listOf(keys)
-	if r.ownList = r.self.List; r.ownList != "" {
-		r.lists[r.ownList] = keys
+	if r.self.List != "" {
+		r.lists[r.self.List] = keys
 	}
+	return len(keys)
 }

@@ -32,6 +32,14 @@ type announcement struct {
 	Instance string `json:"instance"`           // of that member
 }
 
+// following is what a member knows of the announcement.
+type following struct {
+	announced         announcement // the last one that was received or written
+	announcedRevision uint64       // of what is stored under its key; 0 for nothing
+	announcedAt       time.Time    // when it was received or written
+	fetch             retries      // of the plan that it announces
+}
+
 // announcementIn returns the announcement in an entry under its key.
 func announcementIn(entry jetstream.KeyValueEntry) (a announcement, whole bool) {
 	whole = entry.Operation() == jetstream.KeyValuePut && json.Unmarshal(entry.Value(), &a) == nil && a.By != "" && a.Number <= maxPlanNumber
@@ -40,40 +48,46 @@ func announcementIn(entry jetstream.KeyValueEntry) (a announcement, whole bool) 
 
 // receiveAnnouncement takes in what is stored under the key of the announcement.
 func (v *view) receiveAnnouncement(entry jetstream.KeyValueEntry) {
-	if entry.Revision() < v.announcedRevision {
-		return
-	}
-	v.announcedRevision = entry.Revision()
-	if a, whole := announcementIn(entry); whole {
-		if a.Plan != v.announced.Plan {
-			v.fetchNotBefore, v.fetches = time.Time{}, 0
-		}
-		v.announced, v.announcedAt = a, time.Now()
-	} else if entry.Operation() != jetstream.KeyValuePut {
+	a, whole := announcementIn(entry)
+	switch {
+	case entry.Revision() < v.announcedRevision:
+	case whole:
+		v.setAnnouncement(a, entry.Revision())
+	case entry.Operation() == jetstream.KeyValuePut:
+		v.announcedRevision = entry.Revision()
+	default:
 		v.announcedRevision = 0 // it expired, or was deleted
 	}
 }
 
-// follow does what a member does that does not plan: it reads the plan that was announced, and begins to plan should nobody else. It returns
-// when there may be more to do.
-func (r *run) follow(ctx context.Context) (next time.Time) {
-	next = time.Now().Add(r.ttl)
-	if r.planner || !r.complete {
-		return next
+// setAnnouncement records the announcement that is stored, and its revision.
+func (v *view) setAnnouncement(a announcement, revision uint64) {
+	if a.Plan != v.announced.Plan {
+		v.fetch = retries{}
 	}
-	if r.announced.Number > 0 && r.announced.Plan != r.planHash {
-		next = timeutil.Earlier(next, r.fetchPlan(ctx))
-	}
-	if !r.ending {
-		next = timeutil.Earlier(next, r.claim(ctx))
-	}
-	return next
+	v.announced, v.announcedRevision, v.announcedAt = a, revision, time.Now()
 }
 
-// fetchPlan reads the plan that was announced, and returns when to read it again, if that failed. A replica may be behind.
-func (r *run) fetchPlan(ctx context.Context) time.Time {
-	if time.Now().Before(r.fetchNotBefore) {
-		return r.fetchNotBefore
+// claimed reports whether this member plans because it was the last that announced something: it has claimed to plan, or planned already.
+func (v *view) claimed() bool { return v.announced.Instance == v.self.Instance }
+
+// follow does what a member does that does not plan: it reads the plan that was announced, and begins to plan should nobody else.
+func (r *run) follow(ctx context.Context) {
+	if r.planner || !r.complete {
+		return
+	}
+	if r.announced.Number > 0 && r.announced.Plan != r.planHash {
+		r.fetchPlan(ctx)
+	}
+	if !r.ending {
+		r.claim(ctx)
+	}
+}
+
+// fetchPlan reads the plan that was announced, and again later if that fails. A replica may be behind.
+func (r *run) fetchPlan(ctx context.Context) {
+	if !r.isDue(r.fetch.due) {
+		return
 	}
 	call, cancel := r.request(ctx)
 	defer cancel()
@@ -82,28 +96,27 @@ func (r *run) fetchPlan(ctx context.Context) time.Time {
 		p, whole := planIn(entry)
 		if whole && (hashOf(entry.Value()) == r.announced.Plan || entry.Revision() > r.announced.Revision) {
 			r.setPlan(p, hashOf(entry.Value()), entry.Revision())
-			return time.Now().Add(r.ttl)
+			return
 		}
 	} else if kv.Classify(err) != kv.Absent {
 		r.warn("Plan not read", err)
 	}
-	r.fetchNotBefore = retryTime(min(fetchDelay<<min(r.fetches, 10), retryDelay))
-	r.fetches++
-	return r.fetchNotBefore
+	r.fetch.failed(fetchDelay, retryDelay)
+	r.actBy(r.fetch.due)
 }
 
 // claim has this member begin to plan if nobody does: there is neither plan nor announcement, or the next announcement is overdue, and those that are
 // before this member in the order of the plan have had their time. Of many that claim at once the server lets one pass, and the others are notified
-// of that: a claim keeps them from claiming, and from nothing else. claim returns when it is to be called again.
-func (r *run) claim(ctx context.Context) time.Time {
+// of that: a claim keeps them from claiming, and from nothing else.
+func (r *run) claim(ctx context.Context) {
 	due := r.begun
 	if r.plan.Number > 0 || r.announcedRevision > 0 {
 		due = timeutil.Later(r.announcedAt, r.begun).Add(r.ttl/plansPerTTL + timing.ExpiryLateness + time.Duration(min(max(r.planRank(), planners), maxRank))*r.planInterval())
 	}
-	if due = timeutil.Later(due, r.claimNotBefore); time.Now().Before(due) {
-		return due
+	if !r.isDue(timeutil.Later(due, r.retryAt)) {
+		return
 	}
-	r.claimNotBefore = time.Now().Add(r.planInterval())
+	r.retryAt = time.Now().Add(r.planInterval())
 	call, cancel := r.request(ctx)
 	defer cancel()
 	a := r.announced
@@ -111,8 +124,8 @@ func (r *run) claim(ctx context.Context) time.Time {
 	revision, err := r.writeOver(call, r.announcementKey(), encode(a), r.announcedRevision)
 	switch kv.Classify(err) {
 	case kv.Applied:
-		r.announced, r.announcedRevision, r.announcedAt = a, revision, time.Now()
-		r.claimed = true
+		r.setAnnouncement(a, revision)
+		r.retryAt = time.Time{}
 	case kv.Refused:
 		if entry, err := r.bucket.Get(call, r.announcementKey()); err == nil {
 			r.receiveAnnouncement(entry)
@@ -122,34 +135,34 @@ func (r *run) claim(ctx context.Context) time.Time {
 	default:
 		r.warn("Claim to plan not written", err)
 	}
-	return time.Now()
+	r.actBy(time.Now())
 }
 
-// announceIfDue announces the plan in force, if nobody has, and returns when that may be due: the planners do one after the other.
-func (r *run) announceIfDue(ctx context.Context, rank int) time.Time {
+// announceIfDue announces the plan in force, if nobody has: the planners do one after the other.
+func (r *run) announceIfDue(ctx context.Context, rank int) {
 	if r.plan.Number == 0 || r.planRevision == 0 || r.announced.Revision == r.planRevision && r.announced.Plan == r.planHash {
-		return time.Now().Add(r.ttl)
+		return
 	}
-	due := timeutil.Later(r.planReceived.Add(time.Duration(rank)*r.planInterval()), r.announceNotBefore)
-	if time.Now().Before(due) {
-		return due
+	due := r.planReceived.Add(time.Duration(rank) * r.planInterval())
+	if r.isDue(timeutil.Later(due, r.retryAt)) {
+		r.announce(ctx)
 	}
-	return r.announce(ctx)
 }
 
-// announce announces the plan in force, and returns when to try again if that failed.
-func (r *run) announce(ctx context.Context) time.Time {
-	r.announceNotBefore = time.Now().Add(r.planInterval())
+// announce announces the plan in force, and again later if that fails.
+func (r *run) announce(ctx context.Context) {
+	r.retryAt = time.Now().Add(r.planInterval())
 	a := announcement{Number: r.plan.Number, Revision: r.planRevision, Plan: r.planHash, By: r.name, Instance: r.self.Instance}
 	call, cancel := r.request(ctx)
 	defer cancel()
 	revision, err := r.bucket.Put(call, r.announcementKey(), encode(a))
 	if err != nil {
 		r.warn("Plan not announced", err)
-		return r.announceNotBefore
+		r.actBy(r.retryAt)
+		return
 	}
-	r.announced, r.announcedRevision, r.announcedAt, r.announceNotBefore = a, revision, time.Now(), time.Time{}
-	return time.Now().Add(r.ttl)
+	r.setAnnouncement(a, revision)
+	r.retryAt = time.Time{}
 }
 
 // planRank returns the place of this member in the order of the plan; that after the last if it has none.
@@ -163,8 +176,7 @@ func (v *view) planRank() int {
 // setRole has this member receive all presences if it is one of the planners or has claimed to plan, and no longer once neither is so. A member whose
 // requests are not answered keeps the watcher that it has.
 func (r *run) setRole() {
-	r.claimed = r.claimed && r.announced.Instance == r.self.Instance
-	plans := r.claimed || r.plan.Number > 0 && r.planRank() < planners
+	plans := r.claimed() || r.plan.Number > 0 && r.planRank() < planners
 	if plans != r.planner && !r.unanswered && (r.watcher != nil || !plans) {
 		r.stopWatcher()
 		r.planner, r.watcherDue = plans, time.Time{}

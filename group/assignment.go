@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,12 +36,11 @@ type assignment struct {
 	ended    atomic.Pointer[error]             // the result of the election, when that has ended
 
 	// What follows belongs to the loop.
-	cutOff    func() bool // reports whether the last request of the election failed
-	stopping  bool
-	notBefore time.Time          // when to ask the leader next
-	requests  int                // how many times the leader was asked
-	cancel    context.CancelFunc // cancels the request under way; nil if there is none
-	answer    chan answer        // receives the answer to that request; nil likewise
+	cutOff   func() bool // reports whether the last request of the election failed
+	stopping bool
+	asking   retries            // of requests to its leader
+	cancel   context.CancelFunc // cancels the request under way; nil if there is none
+	answer   chan answer        // receives the answer to that request; nil likewise
 	ability
 }
 
@@ -75,43 +73,43 @@ func (a *assignment) sinceLost() time.Duration { return time.Since(time.Unix(0, 
 type answer struct {
 	leader election.Leader // that was read; zero if nobody leads
 	unread bool            // the key could not be read
-	err    error           // why this member does not lead the key yet, if it asked for it
+	tried  bool            // nothing was read: whether the key can be written was tried
+	err    error           // why this member does not lead the key yet, if it asked for it, or why it cannot write the key
 }
 
 // maxStarting is how many elections of a member may begin at a time: each makes a few requests, and a server that starts has many members.
 const maxStarting = 64
 
 // campaign campaigns for the keys that the plan assigns to this member, asks their leaders to hand over, and ends the campaigns for other
-// keys that this member does not lead. It returns when there may be more to do.
-func (r *run) campaign() time.Time {
-	next := time.Now().Add(r.ttl)
+// keys that this member does not lead.
+func (r *run) campaign() {
 	assigned := r.plan.keysOf(r.name)
 	present := r.complete && time.Now().Before(r.gone(r.members[r.name]))
-	r.starting = 0
+	starting := 0 // elections that have not campaigned yet
 	for _, key := range r.keys {
 		a := r.assignments[key]
 		if r.collect(a); a.running() && !a.ready.Load() {
-			r.starting++
+			starting++
 		}
 	}
 	for _, key := range r.keys {
 		a := r.assignments[key]
 		_, mine := slices.BinarySearch(assigned, key)
 		r.noteLed(a, mine)
-		switch unledAt := r.unledAt(a); {
-		case mine && a.election.Load() == nil && !r.ending && r.starting < maxStarting:
+		switch {
+		case mine && a.election.Load() == nil && !r.ending && starting < maxStarting:
 			r.start(a)
-			r.starting++
+			starting++
 		case !a.running():
 		case !mine:
-			next = timeutil.Earlier(next, r.withdraw(a))
-		case present && !time.Now().Before(unledAt):
-			next = timeutil.Earlier(next, r.lookUp(a))
+			r.withdraw(a)
+		case present && r.isDue(r.unledAt(a)):
+			r.lookUp(a)
 		case present:
-			next = timeutil.Earlier(timeutil.Earlier(next, unledAt), r.requestHandover(a))
+			r.requestHandover(a)
 		}
 	}
-	return timeutil.Earlier(next, r.relist())
+	r.relist()
 }
 
 // start begins a campaign for the key.
@@ -140,7 +138,7 @@ func (r *run) start(a *assignment) {
 	a.ready.Store(false)
 	a.lost.Store(0)
 	a.ended.Store(nil)
-	a.stopping, a.notBefore, a.requests = false, time.Time{}, 0
+	a.stopping, a.asking = false, retries{}
 	a.election.Store(e)
 	go func() {
 		var err error
@@ -197,94 +195,87 @@ func (r *run) collect(a *assignment) {
 }
 
 // withdraw ends the campaign for a key, unless this member leads it: then it leads on until it is asked to hand over.
-func (r *run) withdraw(a *assignment) (next time.Time) {
-	far := time.Now().Add(r.ttl)
+func (r *run) withdraw(a *assignment) {
 	if a.leads() || a.working.Load() {
-		return far
+		return
 	}
 	a.cancelRequest()
 	if lost := a.sinceLost(); lost < min(lingerTime, r.ttl/4) {
 		if l := a.election.Load().Status().Leader; lost < lingerPoll || l == nil || l.Name == r.name || l.Term == 0 {
-			return time.Now().Add(lingerPoll)
+			r.actBy(time.Now().Add(lingerPoll))
+			return
 		}
 	}
 	a.stop()
-	return far
 }
 
 // requestHandover asks the leader of the key to hand over, once this member is ready to take over.
-func (r *run) requestHandover(a *assignment) (next time.Time) {
-	far := time.Now().Add(r.ttl)
+func (r *run) requestHandover(a *assignment) {
 	if a.election.Load().State() != election.CandidateState {
 		a.cancelRequest()
-		return far
+		return
 	}
 	// A key that this member has just handed over was given away by a plan that it has not received yet.
-	next = timeutil.Later(a.notBefore, time.Unix(0, a.lost.Load()).Add(lingerTime))
+	due := timeutil.Later(a.asking.due, time.Unix(0, a.lost.Load()).Add(lingerTime))
 	switch {
 	case !a.ready.Load() || a.working.Load():
-		return far
-	case time.Now().Before(next):
-		return next
+	case !r.isDue(due):
 	case a.cutOff():
-		return r.putOff(a)
+		r.putOff(a)
+	default:
+		r.ask(a, r.transfer)
 	}
-	return r.ask(a, r.transfer)
 }
 
 // ask makes a request about a key, if there is none under way and it is time for one.
-func (r *run) ask(a *assignment, request func(context.Context, *election.Election) answer) (next time.Time) {
-	switch {
-	case a.cancel != nil || r.requests >= control.MaxHandovers:
-		return time.Now().Add(r.ttl)
-	case time.Now().Before(a.notBefore):
-		return a.notBefore
+func (r *run) ask(a *assignment, request func(context.Context, *assignment) answer) {
+	if a.cancel != nil || r.requests >= control.MaxHandovers || !r.isDue(a.asking.due) {
+		return
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	answers := make(chan answer, 1)
 	a.cancel, a.answer = cancel, answers
 	r.requests++
-	e := a.election.Load()
 	go func() {
-		answers <- request(ctx, e)
+		answers <- request(ctx, a)
 		r.signal()
 	}()
-	return time.Now().Add(r.ttl)
 }
 
-// putOff has this member ask for a key only later, and returns when. The election of a member that was cut off may wait for an answer that was lost,
+// putOff has this member ask for a key only later. The election of a member that was cut off may wait for an answer that was lost,
 // and then for its next try. It would take over late, and the key would have no leader meanwhile.
-func (r *run) putOff(a *assignment) time.Time {
-	a.notBefore = time.Now().Add(r.ttl / presencesPerTTL)
-	return a.notBefore
+func (r *run) putOff(a *assignment) {
+	a.asking.due = time.Now().Add(r.ttl / presencesPerTTL)
+	r.actBy(a.asking.due)
 }
 
 // transfer asks the leader of a key to transfer leadership to this member, and returns when this member leads. A member that cannot write the key does
 // not ask: nobody would lead it.
-func (r *run) transfer(ctx context.Context, e *election.Election) (a answer) {
-	switch a = findLeader(ctx, e); {
-	case a.err != nil || a.leader.Name == "":
-		return a
-	case a.leader.Instance == "":
-		a.err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", a.leader.Name)
-		return a
+func (r *run) transfer(ctx context.Context, a *assignment) (f answer) {
+	switch f = findLeader(ctx, a); {
+	case f.err != nil || f.leader.Name == "":
+		return f
+	case f.leader.Instance == "":
+		f.err = fmt.Errorf("the leader %q wrote a bare name, and cannot be asked to hand over", f.leader.Name)
+		return f
 	}
-	key := e.Status().Key
-	if a.err = r.probe(ctx, key); a.err == nil {
+	if f.err = r.probe(ctx, a); f.err == nil {
 		client := control.Client{Bucket: r.bucket} // the instance distinguishes it
-		a.err = client.Transfer(ctx, key, a.leader.Instance, r.name, r.ttl+control.HandoverTimeout)
+		f.err = client.Transfer(ctx, r.electionKey(a.key), f.leader.Instance, r.name, r.ttl+control.HandoverTimeout)
 	}
-	return a
+	return f
 }
 
-// answered takes in the answer to a request to hand over.
+// answered takes in the answer to a request about a key.
 func (r *run) answered(a *assignment, f answer) {
 	a.cancel()
 	a.cancel, a.answer = nil, nil
-	delay := min(minRequestDelay<<min(a.requests, 10), retryDelay, r.ttl/presencesPerTTL)
-	a.notBefore = time.Now().Add(delay/2 + rand.N(delay))
-	a.requests++
+	a.asking.failed(minRequestDelay, min(retryDelay, r.ttl/presencesPerTTL))
 	r.requests--
+	if f.tried {
+		r.writeTried(a, f.err)
+		return
+	}
 	if f.err != nil && !errors.Is(f.err, context.Canceled) {
 		r.log.Debug("Key not handed over yet", "key", a.key, "error", f.err)
 	}

@@ -126,7 +126,8 @@
 //   - Planners. Two members receive all presences: the first two in the order of the plan, which are those that have been present longest.
 //     When the plan no longer fits the members that are present, the first makes the next plan from the last: present members keep what the
 //     last plan assigned to them, up to their share. Should the first fail to, the second does, a second later. Each plan is a
-//     compare-and-set over the last, so that no plan has two successors. No planner is elected, so none can be missing.
+//     compare-and-set over the last, so that no plan has two successors. No planner is elected: after a crash of an elected one, members that
+//     join or leave would wait for a plan for up to a TTL. The second planner costs four messages per TTL and member.
 //   - The announcement. All others receive one small record, which says which plan is in force. The planners write it with each plan, and
 //     again three times per TTL. A member reads the plan only when another one is announced. If the announcement is overdue, the next member
 //     in the order claims to plan by writing the announcement itself, and reads the presences: one second later for each that is before it in

@@ -228,6 +228,21 @@ func TestGroupSurvivesTheLossOfItsBucket(t *testing.T) {
 	})
 }
 
+func TestMemberWhoseClaimToPlanIsNotAnsweredPlansOnceItIsDelivered(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(4)
+		a := f.member("a", "shards", keys)
+		claim := to("shards.planner")
+		a.link.LoseReplies(faultproxy.Once(func(m faultproxy.Message) bool { return claim(faultproxy.Message{Subject: m.Request}) }))
+		a.start()
+		after(3 * time.Second) // a request may wait for 2 s, and the first plan for 0.5 s
+		f.Expect(f.planNumber()).To(BeEquivalentTo(1))
+		after(standDown)
+		f.expectEven(keys, []*member{a})
+	})
+}
+
 func TestSecondMemberPlansWhenTheFirstDoesNot(t *testing.T) {
 	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
@@ -241,6 +256,30 @@ func TestSecondMemberPlansWhenTheFirstDoesNot(t *testing.T) {
 		after(5 * ttl)
 		f.Expect(f.planNumber()).To(BeEquivalentTo(2), "the plan does not expire either")
 	})
+}
+
+func TestNewcomerHasAPlanSoonAfterPlannersHaveCrashed(t *testing.T) {
+	natstest.SkipIfShort(t)
+	const turn = time.Second // from one planner to the next
+	for crashing, within := range map[int]time.Duration{
+		1: turn,
+		2: ttl/3 + lateness + 2*turn, // others claim once the announcement is overdue
+	} {
+		t.Run(fmt.Sprint(crashing), func(t *testing.T) {
+			onVirtualTime(t, func(f *fleet) {
+				keys := keysOf(20)
+				members := f.together(keys, "a", "b", "c", "d")
+				for _, m := range members[:crashing] {
+					m.link.Cut()
+				}
+				after(time.Second / 2)
+				f.member("e", "shards", keys).start()
+				after(within + 100*time.Millisecond)
+				f.Expect(f.planNumber()).To(BeEquivalentTo(2))
+				f.Expect(f.plan()).To(ContainSubstring(`"e":["k`))
+			})
+		})
+	}
 }
 
 func TestPlannerThatLeavesOrCrashesIsNotMissed(t *testing.T) {

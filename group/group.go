@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -175,14 +172,6 @@ func (g *Group) Status() Status {
 		}
 	}
 	return s
-}
-
-// presence returns this member's presence in a run that begins now.
-func (g *Group) presence() presence {
-	host, _ := os.Hostname() // a record without a host is still a record
-	p := presence{Name: g.name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid()}
-	p.Keys, p.List = listOf(g.keys)
-	return p
 }
 
 func (g *Group) planKey() string               { return g.group + ".plan" }

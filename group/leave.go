@@ -4,8 +4,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/natscampaign/election/internal/timeutil"
 )
 
 const (
@@ -30,9 +28,6 @@ func (r *run) leave(err error) {
 	for r.unfinished() > 0 {
 		<-r.wake
 	}
-	if r.probed != nil {
-		r.probeAnswered(<-r.probed)
-	}
 }
 
 // handOver waits until the others have taken over the keys that this member leads and one of them lists, and stops all other campaigns.
@@ -40,20 +35,20 @@ func (r *run) leave(err error) {
 func (r *run) handOver() {
 	deadline := time.Now().Add(leaveTimeout)
 	for fewest := len(r.assignments) + 1; ; {
-		next, err := r.agree(r.ctx)
-		if err != nil {
+		r.next = deadline
+		if err := r.agree(r.ctx); err != nil {
 			return
 		}
-		next = timeutil.Earlier(next, deadline)
 		wanted, leading, running := r.wanted(), 0, 0
 		for _, a := range r.assignments {
 			if r.collect(a); !a.running() || a.leads() && !wanted(a.key) {
 				continue
 			}
 			running++
-			if expected := r.expectedUntil(a); time.Now().Before(expected) {
-				next = timeutil.Earlier(next, expected)
-			} else if next = timeutil.Earlier(next, r.withdraw(a)); a.leads() {
+			if !r.isDue(r.expectedUntil(a)) {
+				continue
+			}
+			if r.withdraw(a); a.leads() {
 				leading++
 			}
 		}
@@ -71,7 +66,7 @@ func (r *run) handOver() {
 			continue
 		}
 		select {
-		case <-time.After(time.Until(next)):
+		case <-time.After(time.Until(r.next)):
 		case <-r.wake:
 		case entry, ok := <-r.updates:
 			_ = r.update(entry, ok) // a member that leaves is not replaced
@@ -104,19 +99,13 @@ func (r *run) wanted() func(key string) bool {
 	if _, planned := r.plan.Keys[r.name]; planned {
 		return func(string) bool { return len(r.plan.Keys) > 1 }
 	}
-	assigned := map[string]bool{}
-	for _, keys := range r.plan.Keys {
-		for _, key := range keys {
-			assigned[key] = true
-		}
-	}
+	assigned := r.plan.assigned()
 	return func(key string) bool { return assigned[key] }
 }
 
-// succeeded reports whether the others need this member no longer as the one that plans: the plan in force is one without it.
+// succeeded reports whether the others need this member no longer as one that plans: the plan in force is one without it, or there are no others.
 func (r *run) succeeded() bool {
-	_, planned := r.plan.Keys[r.name]
-	return !r.planner || !r.complete || r.plan.Number == 0 || len(r.plan.Order) < 2 || !slices.Contains(r.plan.Order, r.name) || !planned
+	return !r.planner || !r.complete || len(r.plan.Order) < 2 || !slices.Contains(r.plan.Order, r.name)
 }
 
 // unfinished returns for how many assignments an election has not ended, or an answer is awaited.

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -61,7 +62,7 @@ func (v *view) receiveList(entry jetstream.KeyValueEntry, hash string) {
 
 // dropLists drops the lists that no member uses, and reports whether there was one.
 func (v *view) dropLists() (dropped bool) {
-	used := map[string]bool{v.ownList: true}
+	used := map[string]bool{v.self.List: true}
 	for _, m := range v.members {
 		used[m.List] = true
 	}
@@ -88,7 +89,29 @@ func (v *view) listed(p presence) presence {
 	return p
 }
 
-// listMissing reports whether the plan in force was made by a member that did not know the list of this member.
-func (r *run) listMissing() bool {
-	return r.ownList != "" && r.plan.Number > 0 && !slices.Contains(r.plan.Lists, r.ownList)
+// writeMissingList writes the list of this member, if the plan in force was made by a member that did not know it.
+func (r *run) writeMissingList(ctx context.Context) {
+	if r.self.List == "" || r.plan.Number == 0 || slices.Contains(r.plan.Lists, r.self.List) {
+		return
+	}
+	r.listFor = r.planHash
+	r.writeList(ctx, r.self.List, r.lists[r.self.List])
+}
+
+// refreshLists writes the lists again that the plan was made by, so that they do not expire: whoever plans next needs them.
+func (r *run) refreshLists(ctx context.Context) {
+	for _, hash := range r.plan.Lists {
+		if keys, known := r.lists[hash]; known {
+			r.writeList(ctx, hash, keys)
+		}
+	}
+}
+
+// writeList stores a list under its hash.
+func (r *run) writeList(ctx context.Context, hash string, keys []string) {
+	call, cancel := r.request(ctx)
+	defer cancel()
+	if _, err := r.bucket.Put(call, r.listKey(hash), encode(list{keys})); err != nil {
+		r.warn("List of keys not written", err)
+	}
 }

@@ -109,6 +109,17 @@ func (p plan) ownerOf(key string) string {
 	return ""
 }
 
+// assigned returns the keys that the plan assigns to members.
+func (p plan) assigned() map[string]bool {
+	assigned := map[string]bool{}
+	for _, keys := range p.Keys {
+		for _, key := range keys {
+			assigned[key] = true
+		}
+	}
+	return assigned
+}
+
 // same reports whether two plans assign the same keys to the same members, by the same lists.
 func (p plan) same(other plan) bool {
 	return maps.EqualFunc(p.Keys, other.Keys, slices.Equal) && slices.Equal(p.Lists, other.Lists) && p.Full == other.Full

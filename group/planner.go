@@ -26,84 +26,101 @@ const (
 	plansPerTTL = 3
 )
 
+// planning is what a member knows that plans, or claims to.
+type planning struct {
+	burst    burst
+	nextPlan plan      // the plan that would fit; the one in force while that does
+	outdated time.Time // since when the plan in force does not fit; zero while it does
+	retryAt  time.Time // no claim, plan or announcement is written before this, because the last one failed
+}
+
 // planInterval returns how much later each member plans than the member that has been present longer.
 func (v *view) planInterval() time.Duration { return min(planInterval, v.ttl/8) }
 
-// planIfDue writes and announces the next plan, or the last one again, if that is due and this member's turn. It returns when that may be.
-func (r *run) planIfDue(ctx context.Context) time.Time {
-	far := time.Now().Add(r.ttl)
+// planIfDue writes and announces the next plan, or the last one again, if that is due and this member's turn.
+func (r *run) planIfDue(ctx context.Context) {
 	if !r.planner || !r.complete {
-		return far
+		return
 	}
-	if !r.unsettled.IsZero() {
-		if settled := r.settled(); time.Now().Before(settled) {
-			return settled
+	if !r.burst.pending.IsZero() {
+		if !r.isDue(r.compareDue()) {
+			return
 		}
-		r.unsettled = time.Time{}
+		r.burst.pending = time.Time{}
 		r.comparePlan()
 	}
 	rank, due := r.rank(), r.planDue
 	switch {
 	case rank < 0:
-		return far
+		return
 	case r.plan.Number == 0:
 		due = r.begun
 	case !r.outdated.IsZero():
 		due = r.outdated
 	}
-	announceDue := r.announceIfDue(ctx, rank)
-	due = timeutil.Later(due.Add(time.Duration(rank)*r.planInterval()), r.planNotBefore)
-	if time.Now().Before(due) {
-		return timeutil.Earlier(due, announceDue)
+	r.announceIfDue(ctx, rank)
+	due = due.Add(time.Duration(rank) * r.planInterval())
+	if !r.isDue(timeutil.Later(due, r.retryAt)) {
+		return
 	}
 	if !r.ending && r.members[r.name].seen.Before(r.forgot) {
-		return r.confirm()
+		r.confirm()
+		return
 	}
 	r.writePlan(ctx)
-	return timeutil.Later(time.Now(), r.planNotBefore)
+	r.actBy(r.retryAt)
 }
 
-// touch takes note that something has changed of who is present.
-func (r *run) touch() {
+// burst is what is known of members that come and go, one soon after the other.
+type burst struct {
+	begun   time.Time // when the first came or went
+	last    time.Time // when the last one did
+	pending time.Time // when the first did with which the plan was not compared; zero if there is none
+}
+
+// note takes note that something has changed of who is present.
+func (b *burst) note() {
 	now := time.Now()
-	if now.Sub(r.touched) > maxSettleTime {
-		r.burst = now
+	if now.Sub(b.last) > maxSettleTime {
+		b.begun = now
 	}
-	if r.touched = now; r.unsettled.IsZero() {
-		r.unsettled = now
+	b.last = now
+	if b.pending.IsZero() {
+		b.pending = now
 	}
 }
 
-// settled returns when the plan is to be compared with the members that are present.
-func (r *run) settled() time.Time {
+// settled returns when the burst counts as over: after a pause, or when one has been pending for the longest time.
+func (b *burst) settled(longest time.Duration) time.Time {
+	pause := min(max(b.last.Sub(b.begun)/2, minSettleTime), maxSettleTime)
+	return timeutil.Earlier(b.last.Add(pause), b.pending.Add(longest))
+}
+
+// compareDue returns when the plan is to be compared with the members that are present.
+func (r *run) compareDue() time.Time {
 	if r.plan.Number == 0 {
-		return timeutil.Earlier(r.touched.Add(firstPlanDelay), r.begun.Add(min(maxFirstUnsettled, r.ttl/2)))
+		return timeutil.Earlier(r.burst.last.Add(firstPlanDelay), r.begun.Add(min(maxFirstUnsettled, r.ttl/2)))
 	}
-	quiet := min(max(r.touched.Sub(r.burst)/2, minSettleTime), maxSettleTime)
-	settled := timeutil.Earlier(r.touched.Add(quiet), r.unsettled.Add(min(maxUnsettled, r.ttl/plansPerTTL)))
+	settled := r.burst.settled(min(maxUnsettled, r.ttl/plansPerTTL))
 	return timeutil.Later(settled, r.planChanged.Add(memberSpacing*time.Duration(len(r.plan.Order))))
 }
 
-// rank returns how many members plan before this one; -1 if it does not plan. Members that were not seen for half a TTL are not waited for. One that
-// claimed to plan does so before all others while there is no plan, and else after those that should. One that leaves goes on until others
+// rank returns how many members plan before this one, of which only the planners count; -1 if this member does not plan. Members that were not seen
+// for half a TTL are not waited for. One that claimed to plan does so before all others while there is no plan. One that leaves goes on until others
 // plan, or nobody is left.
 func (r *run) rank() (rank int) {
 	present := r.present()
 	switch {
-	case r.ending && r.isPlanned(present):
+	case r.ending && r.othersPlan(present):
 		return 1
 	case r.ending:
 		return 0
-	case r.claimed && r.plan.Number == 0:
+	case r.claimed() && r.plan.Number == 0:
 		return 0
-	}
-	most := maxRank
-	if r.claimed {
-		most = planners
 	}
 	for _, m := range present {
 		if m.Instance == r.self.Instance {
-			return min(rank, most)
+			return min(rank, planners)
 		}
 		if time.Since(r.members[m.Name].seen) < r.ttl/2 {
 			rank++
@@ -112,24 +129,23 @@ func (r *run) rank() (rank int) {
 	return -1
 }
 
-// isPlanned reports whether one of the present members is among those that plan by now.
-func (r *run) isPlanned(present []presence) bool {
+// othersPlan reports whether another of the present members is a planner by the plan in force.
+func (r *run) othersPlan(present []presence) bool {
 	plan := r.plan.Order[:min(planners, len(r.plan.Order))]
 	return slices.ContainsFunc(present, func(m presence) bool { return m.Name != r.name && slices.Contains(plan, m.Name) })
 }
 
 // confirm has this member write its presence, before it plans without members that it has not seen for a TTL: it may be this member that is
 // cut off. The plan is due once the watcher has delivered that presence, and with it all that was stored before.
-func (r *run) confirm() time.Time {
+func (r *run) confirm() {
 	if r.presenceSent.Before(r.forgot) {
 		r.presenceDue = time.Now()
 	}
-	return r.presenceDue
 }
 
 // comparePlan makes the plan for the members that are present, and notes since when the plan in force differs from it.
 func (r *run) comparePlan() {
-	before, present := r.nextPlan.Number, r.present()
+	present := r.present()
 	full := len(present) > maxMembers
 	if full {
 		present = present[:maxMembers]
@@ -141,20 +157,20 @@ func (r *run) comparePlan() {
 		next.Keys[r.name] = []string{}
 		fits = fits || next.same(r.plan)
 	}
-	switch {
-	case r.plan.Number > 0 && fits:
+	if r.plan.Number > 0 && fits {
 		r.nextPlan, r.outdated = r.plan, time.Time{}
 		r.nextPlan.Order = next.Order
-	case r.outdated.IsZero() || next.Number != before:
-		r.nextPlan, r.outdated = next, time.Now()
-	default:
-		r.nextPlan = next
+		return
 	}
+	if r.outdated.IsZero() || next.Number != r.nextPlan.Number {
+		r.outdated = time.Now()
+	}
+	r.nextPlan = next
 }
 
 // writePlan writes the next plan over the last one received. If another member was quicker, its plan is received soon.
 func (r *run) writePlan(ctx context.Context) {
-	r.planNotBefore = time.Now().Add(planInterval)
+	r.retryAt = time.Now().Add(r.planInterval())
 	call, cancel := r.request(ctx)
 	defer cancel()
 	value := encode(r.nextPlan)
@@ -165,31 +181,13 @@ func (r *run) writePlan(ctx context.Context) {
 			r.log.Info("Planned", "plan", r.nextPlan.Number, "members", len(r.nextPlan.Keys))
 		}
 		r.setPlan(r.nextPlan, hashOf(value), revision)
-		r.outdated, r.planNotBefore = time.Time{}, time.Time{}
+		r.outdated, r.retryAt = time.Time{}, time.Time{}
 		r.announce(ctx)
 		r.refreshLists(ctx)
 	case kv.Refused:
 		r.readPlan(call)
 	default:
 		r.warn("Plan not written", err)
-	}
-}
-
-// refreshLists writes the lists again that the plan was made by, so that they do not expire: whoever plans next needs them.
-func (r *run) refreshLists(ctx context.Context) {
-	for _, hash := range r.plan.Lists {
-		if keys, known := r.lists[hash]; known {
-			r.writeList(ctx, hash, keys)
-		}
-	}
-}
-
-// writeList stores a list under its hash.
-func (r *run) writeList(ctx context.Context, hash string, keys []string) {
-	call, cancel := r.request(ctx)
-	defer cancel()
-	if _, err := r.bucket.Put(call, r.listKey(hash), encode(list{keys})); err != nil {
-		r.warn("List of keys not written", err)
 	}
 }
 
@@ -204,15 +202,15 @@ func (r *run) writeOver(ctx context.Context, key string, value []byte, over uint
 // readPlan reads the plan after a write was refused: not every bucket announces that the plan has expired. If there is none, the next is
 // written at once.
 func (r *run) readPlan(ctx context.Context) {
-	over, whole := r.planRevision, false
+	over := r.planRevision
 	entry, err := r.bucket.Get(ctx, r.planKey())
 	switch kv.Classify(err) {
 	case kv.Absent:
 		r.planRevision = 0
 	case kv.Applied:
-		whole = r.receivePlan(entry)
+		r.receivePlan(entry)
 	}
-	if !whole && r.planRevision != over {
-		r.planNotBefore = time.Time{}
+	if r.planRevision != over {
+		r.retryAt = time.Time{}
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -31,6 +33,22 @@ var (
 	errOverwritten = errors.New("it expired, or was deleted or overwritten by something that is no member")
 )
 
+// presenting is what a member knows of the presence that it writes.
+type presenting struct {
+	own              ownPresences // by which a copy of this process is recognised
+	presenceRevision uint64       // of the presence that was written last; 0 for none
+	presenceSent     time.Time    // when the presence was last written, or a write was tried
+	presenceSeen     time.Time    // when the watcher in use last delivered it
+	presenceDue      time.Time    // when to write it next
+	unanswered       bool         // the last write of it had no answer
+}
+
+// newPresence returns the presence of a member whose run begins now. It lists no keys yet.
+func newPresence(name string) presence {
+	host, _ := os.Hostname() // a record without a host is still a record
+	return presence{Name: name, Instance: record.NewID(), Since: time.Now().UTC().Round(0), Host: host, PID: os.Getpid()}
+}
+
 // entrust has the witness of this process, if there is one, release the presence should the process die: the others need not wait until it expires. It
 // returns a function that ends that.
 func (r *run) entrust() (recall func()) {
@@ -46,12 +64,11 @@ func (r *run) entrust() (recall func()) {
 	return func() { r.witness.Over(r.self.Commitment) }
 }
 
-// writePresence writes the presence when it is due, and returns when it is due next. By then the watcher must have delivered it, or another
-// watcher is started. After a write without an answer it reads first, and writes no more until a read is answered. The error means that another
-// member has the name.
-func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
+// writePresence writes the presence when it is due. By the next time the watcher must have delivered it, or another watcher is started. After a write
+// without an answer it reads first, and writes no more until a read is answered. The error means that another member has the name.
+func (r *run) writePresence(ctx context.Context) error {
 	if time.Now().Before(r.presenceDue) || ctx.Err() != nil {
-		return r.presenceDue, nil
+		return nil
 	}
 	r.presenceSent = time.Now()
 	r.presenceDue = r.presenceSent.Add(r.ttl / presencesPerTTL)
@@ -59,7 +76,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		answered, err := r.readPresence(ctx)
 		if err != nil || !answered {
 			r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime(retryDelay))
-			return r.presenceDue, err
+			return err
 		}
 	}
 	if r.watcher != nil && r.members[r.name].revision < r.presenceRevision && time.Since(r.begun) >= r.ttl/presencesPerTTL {
@@ -68,9 +85,7 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 		r.watcherDue = time.Time{}
 		r.startWatcher(ctx)
 	}
-	if r.listMissing() { // before the presence, which the planner reads it for
-		r.writeList(ctx, r.ownList, r.lists[r.ownList])
-	}
+	r.writeMissingList(ctx) // before the presence, which the planner reads it for
 	over := r.presenceRevision
 	r.self.Attempt = record.NewID()
 	r.own.begin(r.self.Attempt, over > 0)
@@ -79,20 +94,48 @@ func (r *run) writePresence(ctx context.Context) (next time.Time, err error) {
 	if err == nil {
 		r.own.applied(r.self.Attempt, revision)
 		r.presenceRevision, r.warned = revision, false
-		return r.presenceDue, nil
+		return nil
 	}
 	r.warn("Presence not written", err)
 	r.presenceDue = timeutil.Earlier(r.presenceDue, retryTime(retryDelay))
 	if kv.Classify(err) != kv.Refused {
-		return r.presenceDue, nil
+		return nil
 	}
 	if _, err := r.readPresence(ctx); err != nil {
-		return r.presenceDue, err
+		return err
 	}
 	if r.presenceRevision != over {
 		r.presenceDue = time.Now()
 	}
-	return r.presenceDue, nil
+	return nil
+}
+
+// presenceDelivered takes in the presence of this member, or what is stored over it, that the watcher has delivered. The error means that another
+// member has the name.
+func (r *run) presenceDelivered(entry jetstream.KeyValueEntry) error {
+	if entry.Revision() > r.presenceRevision {
+		if err := r.overwritten(entry); err != nil {
+			return err
+		}
+	}
+	before, m := r.presenceSeen, r.members[r.name]
+	if m.Instance != r.self.Instance || !m.seen.After(before) {
+		return nil
+	}
+	r.presenceSeen = m.seen
+	if !r.polls {
+		r.failedWatchers = 0
+	}
+	if m.Attempt == r.self.Attempt && r.complete {
+		r.clock = reference{entry.Created(), r.presenceSent}
+	}
+	if before.Before(r.forgot) { // the plan may have waited for it
+		r.changed = true
+	}
+	if !before.IsZero() && m.seen.Sub(before) > r.ttl/2 { // presences in between did not pass, and neither did those of others
+		return r.connectionChanged(nats.CONNECTED)
+	}
+	return nil
 }
 
 // readPresence reads why the presence could not be updated: another member has the name, or the presence expired, or an update whose reply

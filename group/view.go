@@ -23,7 +23,7 @@ type view struct {
 	members  map[string]member   // by name
 	left     map[string]bool     // names of members that have left in order
 	lists    map[string][]string // lists of keys, by their hashes; see lists.go
-	ownList  string              // the hash of this member's list; empty if its presence says the keys
+	self     presence            // of this member, as it was written last or will be next
 
 	plan         plan      // the last plan received
 	planHash     string    // of the last plan received
@@ -32,11 +32,7 @@ type view struct {
 	planChanged  time.Time // when a plan with another number was last received or written
 	planDue      time.Time // when to write the plan next, if it still fits then
 
-	announced         announcement // the last one that was received or written
-	announcedRevision uint64       // of what is stored under the key of the announcement; 0 for nothing
-	announcedAt       time.Time    // when the announcement was received or written
-	fetchNotBefore    time.Time    // no plan is read before this, because the last read failed
-	fetches           int          // reads of the plan in a row that failed
+	following
 
 	clock   reference // of the server's clock
 	forgot  time.Time // when a member was last counted as gone, because it was not seen, since the watcher in use was started; zero if none was
@@ -58,7 +54,7 @@ type member struct {
 func (v *view) begin() {
 	v.begun, v.forgot, v.complete, v.changed = time.Now(), time.Time{}, false, true
 	v.members, v.left, v.planRevision, v.planDue = map[string]member{}, map[string]bool{}, 0, v.begun
-	v.announcedRevision, v.fetchNotBefore, v.fetches = 0, time.Time{}, 0
+	v.announcedRevision, v.fetch = 0, retries{}
 	if v.since.IsZero() {
 		v.since = v.begun
 	}
@@ -131,7 +127,7 @@ func (v *view) seen(entry jetstream.KeyValueEntry) time.Time {
 
 // receivePlan takes in what is stored under the key of the plan. If that is not a plan, because it expired or a stranger changed it, the last
 // plan stays in force and is written over it.
-func (v *view) receivePlan(entry jetstream.KeyValueEntry) (whole bool) {
+func (v *view) receivePlan(entry jetstream.KeyValueEntry) {
 	p, whole := planIn(entry)
 	switch {
 	case entry.Revision() < v.planRevision:
@@ -140,7 +136,6 @@ func (v *view) receivePlan(entry jetstream.KeyValueEntry) (whole bool) {
 	default:
 		v.setPlan(p, hashOf(entry.Value()), entry.Revision())
 	}
-	return whole
 }
 
 // setPlan records the plan in force, the hash of its record, and its revision.
@@ -169,16 +164,12 @@ func (v *view) present() (present []presence) {
 // gone returns when a member counts as gone unless it is seen again. A server may be late to expire keys, and so is this.
 func (v *view) gone(m member) time.Time { return m.seen.Add(v.ttl + timing.ExpiryLateness) }
 
-// forget drops the members that are gone, and returns when the next one will be.
-func (v *view) forget() (next time.Time) {
-	next = time.Now().Add(v.ttl)
-	for name, m := range v.members {
-		if gone := v.gone(m); time.Now().Before(gone) {
-			next = timeutil.Earlier(next, gone)
-		} else {
-			delete(v.members, name)
-			v.forgot, v.changed = time.Now(), true
+// forget drops the members that are gone.
+func (r *run) forget() {
+	for name, m := range r.members {
+		if r.isDue(r.gone(m)) {
+			delete(r.members, name)
+			r.forgot, r.changed = time.Now(), true
 		}
 	}
-	return next
 }
