@@ -140,9 +140,8 @@ func TestHandoverIsNotTakenForDoneBecauseAStreamStoredTheRequest(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		a := f.Connected("a").Begin()
 		after(interval)
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
-		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"election-control.>"}, Storage: jetstream.MemoryStorage})
+		js := f.JetStream()
+		_, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"election-control.>"}, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		c := control.Client{Bucket: kv.With(f.Open(f.Server.Connect(f.T)), nil)}
 		f.Expect(c.Resign(context.Background(), key, "nobody", time.Minute)).To(MatchError(ContainSubstring("does not answer")))

@@ -17,21 +17,19 @@ import (
 // createBucket calls CreateBucket for the bucket of the fleet, with changes.
 func createBucket(f *Fleet, to time.Duration, changes ...func(*election.BucketConfig)) error {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	cfg := inMemory(to)
 	cfg.Name = natstest.BucketName
 	for _, change := range changes {
 		change(&cfg)
 	}
-	_, err = election.CreateBucket(context.Background(), js, cfg)
+	_, err := election.CreateBucket(context.Background(), js, cfg)
 	return err
 }
 
 func streamConfig(f *Fleet) jetstream.StreamConfig {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	return streamOf(f.WithT, js, natstest.BucketName).Config
 }
 

@@ -18,8 +18,7 @@ import (
 // dropBucket removes the bucket.
 func dropBucket(f *Fleet) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
 }
 

@@ -268,8 +268,7 @@ var vanishings = map[string]func(f *Fleet){
 // purge purges the stream behind the bucket.
 func purge(f *Fleet, opts ...jetstream.StreamPurgeOpt) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(stream.Purge(context.Background(), opts...)).To(Succeed())

@@ -118,9 +118,8 @@ func TestRecordThatNeverExpiresIsWrittenOver(t *testing.T) {
 				m.Subject = "$KV." + m.Subject + "." + Key
 				m.Header.Set(jetstream.MsgTTLHeader, "never")
 				m.Data = []byte(value(f))
-				js, err := jetstream.New(f.Server.Connect(f.T))
-				f.Expect(err).NotTo(HaveOccurred())
-				_, err = js.PublishMsg(context.Background(), m)
+				js := f.JetStream()
+				_, err := js.PublishMsg(context.Background(), m)
 				f.Expect(err).NotTo(HaveOccurred())
 				After(Interval) // the leader learns of it by its next renewal
 				f.Expect(a.IsLeader()).To(BeFalse())

@@ -262,8 +262,7 @@ func TestOpenBucketSaysAtOnceThatAnswersCannotBeReceived(t *testing.T) {
 		{user: web, password: x, permissions: {publish: ["$JS.API.>"], subscribe: ["_INBOX_web.>"]}}
 	] }, no_auth_user: all`, func(f *Fleet) {
 		open := func(opts ...nats.Option) func() error {
-			js, err := jetstream.New(f.Server.Connect(f.T, append(opts, nats.UserInfo("web", "x"))...))
-			f.Expect(err).NotTo(HaveOccurred())
+			js := f.JetStream(append(opts, nats.UserInfo("web", "x"))...)
 			return func() error {
 				_, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
 				return err

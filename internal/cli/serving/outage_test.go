@@ -147,9 +147,8 @@ func TestMetricsOfAnObserverFollowPausesAndTheTTLThoughNobodyReadsThePage(t *tes
 			}
 		}
 		scrape("election_observed_leaders", 3*fleettest.TTL, 1)
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
-		_, err = election.CreateBucket(context.Background(), js, election.BucketConfig{Name: f.Bucket.Bucket(), TTL: 6 * fleettest.TTL, Storage: jetstream.MemoryStorage})
+		js := f.JetStream()
+		_, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: f.Bucket.Bucket(), TTL: 6 * fleettest.TTL, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		scrape("election_observed_leaders", 18*fleettest.TTL, 1)
 

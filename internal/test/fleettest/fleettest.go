@@ -90,6 +90,14 @@ func Republished(cfg *jetstream.KeyValueConfig) {
 // WithoutMarkers makes a bucket as people make it by hand, or share it with Choria.
 func WithoutMarkers(*jetstream.KeyValueConfig) {}
 
+// JetStream returns JetStream on a connection of its own, as a user if options name one.
+func (f *Fleet) JetStream(opts ...nats.Option) jetstream.JetStream {
+	f.Helper()
+	js, err := jetstream.New(f.Server.Connect(f.T, opts...))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	return js
+}
+
 // Open returns the bucket with a connection: as election.OpenBucket returns it.
 func (f *Fleet) Open(nc *nats.Conn) *election.Bucket {
 	f.Helper()

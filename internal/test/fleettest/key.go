@@ -65,8 +65,7 @@ func (f *Fleet) RecordWrites() (written func() []string) {
 // Configure changes the stream behind the bucket.
 func (f *Fleet) Configure(change func(*jetstream.StreamConfig)) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(gomega.HaveOccurred())
+	js := f.JetStream()
 	stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	cfg := stream.CachedInfo().Config
