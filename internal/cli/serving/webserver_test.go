@@ -140,5 +140,5 @@ func TestStopEndsTheRequestsInProgress(t *testing.T) {
 	<-begun
 	s.Stop()
 	g.Expect(ended).To(Receive(MatchError(context.Canceled)), "Stop waits for the request")
-	g.Eventually(answer).Should(Receive(HavePrefix("200")))
+	g.Eventually(answer, "20s").Should(Receive(HavePrefix("200")))
 }
