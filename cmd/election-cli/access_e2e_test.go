@@ -199,17 +199,6 @@ func TestKeysAndNamesAreQuotedInSentences(t *testing.T) {
 	}
 }
 
-func TestWaitFailsAtOnceIfTheServerIsUnreachable(t *testing.T) {
-	natstest.SkipIfShort(t)
-	g := NewWithT(t)
-	code, _, stderr := runInProcess("wait", "jobs", "--max-wait", "1h", "-s", "nats://127.0.0.1:1")
-	g.Expect(code).To(Equal(cli.ExitFailure))
-	g.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused"))
-	code, _, stderr = runInProcess("wait", "jobs", "--max-wait", "200ms", "--connect-timeout", "1h", "-s", "nats://127.0.0.1:1")
-	g.Expect(code).To(Equal(cli.ExitFailure), "nothing is known of the condition")
-	g.Expect(stderr).To(ContainSubstring(`"jobs" could not be observed within 200ms`))
-}
-
 func TestWaitDoesNotTimeOutOnALostConnection(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)

@@ -10,8 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/cli/embedded"
 	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -63,12 +63,25 @@ func TestAConnectionThatCannotWorkSaysWhyAndEndsAfterTheConnectTimeout(t *testin
 	}
 }
 
-func TestTheErrorForAMissingBucketSaysHowToCreateIt(t *testing.T) {
+func TestCommandsFailAtOnceWithoutTheBucketAndSayHowToCreateIt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	for _, line := range []string{"ls", "info", "info k", "watch", "wait k", "evict k --force", "campaign k"} {
+		code, stdout, stderr := f.run(append(strings.Fields(line), "--bucket", "NONE")...)
+		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), line)
+		f.Expect(stderr).To(And(ContainSubstring(`no bucket "NONE"`), ContainSubstring("election-cli bucket add --bucket NONE")), line)
+	}
+}
+
+func TestReadingCommandsFailAtOnceWithoutAServer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
-	e, err := embedded.Start(embedded.Config{})
-	g.Expect(err).NotTo(HaveOccurred())
-	defer e.Stop()
-	code, _, stderr := runInProcess("campaign", "key", "--bucket", "SOME", "-s", e.URL())
-	g.Expect(code).To(Equal(cli.ExitFailure))
-	g.Expect(stderr).To(And(ContainSubstring(`no bucket "SOME"`), ContainSubstring("'election-cli bucket add --bucket SOME'")))
+	for _, line := range []string{"ls", "info", "info k", "wait k --max-wait 1h"} {
+		code, _, stderr := runInProcess(append(strings.Fields(line), "-s", "nats://127.0.0.1:1")...)
+		g.Expect(code).To(Equal(cli.ExitFailure), line)
+		g.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused"), line)
+	}
+	code, _, stderr := runInProcess("wait", "jobs", "--max-wait", "200ms", "--connect-timeout", "1h", "-s", "nats://127.0.0.1:1")
+	g.Expect(code).To(Equal(cli.ExitFailure), "nothing is known of the condition")
+	g.Expect(stderr).To(ContainSubstring(`"jobs" could not be observed within 200ms`))
 }

@@ -218,11 +218,3 @@ func TestAnEvictedLeaderLosesItsTerm(t *testing.T) {
 	f.Expect(stdout).To(HavePrefix(`Evicted "web-1" from "jobs"`))
 	f.Eventually(lost).Should(Receive())
 }
-
-func TestEvictWithoutABucketFailsAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, clitest.LongTTL)
-	code, stdout, stderr := f.run("evict", "jobs", "--force", "--bucket", "NONE")
-	f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
-	f.Expect(stderr).To(ContainSubstring(`no bucket "NONE"`))
-}

@@ -144,19 +144,6 @@ func TestInfoOfTheBucketListsItsElections(t *testing.T) {
 	f.Expect(stdout).NotTo(ContainSubstring("warning"))
 }
 
-func TestReadingCommandsFailAtOnceWithoutServerOrBucket(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, clitest.LongTTL)
-	for _, args := range [][]string{{"ls"}, {"info"}, {"info", "k"}} {
-		code, stdout, stderr := f.run(append(args, "--bucket", "NONE")...)
-		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), "%q", args)
-		f.Expect(stderr).To(And(ContainSubstring(`no bucket "NONE"`), ContainSubstring("election-cli bucket add --bucket NONE")), "%q", args)
-		code, _, stderr = runInProcess(append(args, "-s", "nats://127.0.0.1:1")...)
-		f.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
-		f.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1"), "%q", args)
-	}
-}
-
 // endedElection returns a fixture with an election whose leader was stopped.
 func endedElection(t *testing.T) *fixture {
 	t.Helper()

@@ -101,13 +101,15 @@ func drillWith(t *testing.T, args ...string) *chaos.Report {
 	}
 }
 
-// drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads.
+// drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads and the other runs.
 func drillThatLeads(t *testing.T, temp string, flags ...string) (p *process, stdout *bytes.Buffer) {
 	t.Helper()
 	cmd, stdout, _ := command(t, append([]string{"drill", "--processes", "--ttl", "2s", "--candidates", "2"}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	p = followLog(NewWithT(t), cmd)
+	g := NewWithT(t)
+	p = followLog(g, cmd)
 	p.says("leads")
+	g.Eventually(func() ([]string, error) { return filepath.Glob(filepath.Join(temp, "*", "*.history")) }).Should(HaveLen(2), "both candidates run")
 	return p, stdout
 }
 

@@ -33,7 +33,7 @@ func (f *runFixture) makeBucket(ttl time.Duration) {
 func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	const ttl = 2 * time.Second
+	const ttl = 5 * time.Second
 	for name, c := range map[string]struct {
 		flags []string
 		exits bool
@@ -44,7 +44,7 @@ func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newRunFixture(t, ttl)
+			f := newRunFixture(t, ttl, "--interval", "1s")
 			w := f.prepare(append(c.flags, "jobs", "--", "sh", "-c", exitsOnce)...)
 			f.Expect(w.cmd.Start()).To(Succeed())
 			f.awaitText("terms", "term\n")

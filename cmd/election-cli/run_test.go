@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,13 +104,23 @@ func TestSignalEndsTheHoldOfAKeyWithTheExitCodeOfTheProgram(t *testing.T) {
 	f.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
 }
 
-func TestNoWaitFailsWithoutAServer(t *testing.T) {
+func TestRunThatIsNotToWaitForLongFailsWithoutAServer(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--no-wait", "jobs", "--", "true")
-	g.Expect(cmd.Run()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitOwnError))
-	g.Expect(stderr.String()).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused: start the server there, or correct host and port in --server, NATS_URL or --context; or leave out --no-wait to wait for the server"))
+	const start = "cannot connect to nats://127.0.0.1:1: connection refused: start the server there, or correct host and port in --server, NATS_URL or --context; or leave out --no-wait to wait for the server"
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--no-wait"}, supervise.ExitOwnError, start},
+		{[]string{"--max-wait", "200ms"}, supervise.ExitTimedOut, ""},
+	} {
+		g := NewWithT(t)
+		cmd, _, stderr := command(t, slices.Concat([]string{"run", "-s", "nats://127.0.0.1:1"}, c.args, []string{"jobs", "--", "true"})...)
+		g.Expect(cmd.Run()).NotTo(Succeed())
+		g.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), stderr.String())
+		g.Expect(stderr.String()).To(ContainSubstring(c.says))
+	}
 }
 
 func TestNoWaitEndsRunWhenItLosesLeadership(t *testing.T) {
@@ -119,14 +130,6 @@ func TestNoWaitEndsRunWhenItLosesLeadership(t *testing.T) {
 	f.awaitText("ready", "\n")
 	f.Expect(f.Bucket.Delete(t.Context(), "jobs")).To(Succeed())
 	f.Expect(w.exitCode()).To(Equal(cli.ExitNegative), w.stderr.String())
-}
-
-func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
-	t.Parallel()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--max-wait", "200ms", "jobs", "--", "true")
-	g.Expect(cmd.Run()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitTimedOut), stderr.String())
 }
 
 func TestRunThatASignalEndsWhileItWaitsExitsWith128PlusTheSignal(t *testing.T) {

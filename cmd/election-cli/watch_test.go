@@ -175,16 +175,6 @@ func TestTheNoticeForDroppedEventsIsValidJSON(t *testing.T) {
 	g.Expect((&look.EventWriter{}).DroppedEvents(3)).To(ContainSubstring("3 lines dropped"))
 }
 
-func TestWatchAndWaitFailAtOnceWithoutTheBucket(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, clitest.LongTTL)
-	for _, args := range [][]string{{"watch"}, {"wait", "jobs"}} {
-		code, stdout, stderr := f.run(append(args, "--bucket", "NONE")...)
-		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), "%q", args)
-		f.Expect(stderr).To(ContainSubstring(`no bucket "NONE"`), "%q", args)
-	}
-}
-
 func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
