@@ -39,10 +39,7 @@ func TestLeaderLeadsOnWhenCreateBucketGivesItsBucketTheTTLBackThatItHad(t *testi
 	for name, wrong := range map[string]time.Duration{"no TTL": 0, "a TTL that is too long": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-				a := candidate("a").Begin()
-				After(Interval)
-				b := candidate("b").Begin()
-				After(3 * Interval)
+				a, b := f.LeaderAndFollower(candidate)
 				f.Expect(a.IsLeader()).To(BeTrue())
 				term, _ := a.Term()
 				f.Configure(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = wrong; cfg.RePublish = nil })

@@ -228,7 +228,7 @@ func TestLeaderLogsOnceThatItWaitsForItsWork(t *testing.T) {
 
 func TestTransferOfATermThatWasLostSaysSo(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		b.Link.DelayReplies(200 * time.Millisecond)
 		done := make(chan error, 1)
 		go func() { done <- a.Transfer(context.Background(), "b") }()

@@ -234,10 +234,8 @@ func TestWinnerOfARemovedKeyWaitsOneTTL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-				a := candidate("a").Begin()
-				After(Interval)
-				b := candidate("b").Begin()
-				After(3*Interval + time.Second)
+				a, b := f.LeaderAndFollower(candidate)
+				After(time.Second)
 				a.Link.Cut() // it considers itself leader
 				f.Expect(remove(f.Bucket)).To(Succeed())
 				After(ExpirySpread)

@@ -202,10 +202,7 @@ func refuseSourceTwice(f *Fleet, before string) {
 
 func TestCandidateReadsAfterDirectReadsAreSwitchedOff(t *testing.T) {
 	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-		a := candidate("a").Begin()
-		After(Interval)
-		b := candidate("b").Begin()
-		After(3 * Interval)
+		a, b := f.LeaderAndFollower(candidate)
 		f.Configure(func(cfg *jetstream.StreamConfig) { cfg.AllowDirect = false })
 		a.Link.Cut()
 		After(3 * TTL)
