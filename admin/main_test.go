@@ -3,12 +3,7 @@ package admin_test
 import (
 	"context"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
-	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -32,28 +27,8 @@ var (
 	republished    = fleettest.Republished
 	withoutMarkers = fleettest.WithoutMarkers
 
+	operator   = (*fleet).Operator
+	candidates = (*fleet).LeaderWith
+
 	ctx = context.Background()
 )
-
-// operator returns an admin on a connection of its own.
-func operator(f *fleet, opts ...nats.Option) *admin.Admin {
-	f.Helper()
-	a, err := admin.New(f.Open(f.Server.Connect(f.T, opts...)))
-	f.Expect(err).NotTo(HaveOccurred())
-	return a
-}
-
-// candidates starts the candidate a, which leads, and then the others. All know their connection.
-func candidates(f *fleet, names ...string) (a *candidate, others map[string]*candidate) {
-	f.Helper()
-	a = f.Connected("a").Begin()
-	after(interval)
-	others = map[string]*candidate{}
-	for _, name := range names {
-		others[name] = f.Connected(name).Begin()
-		after(100 * time.Millisecond)
-	}
-	after(interval)
-	f.Expect(a.IsLeader()).To(BeTrue())
-	return a, others
-}

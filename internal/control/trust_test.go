@@ -127,8 +127,7 @@ func TestWhatIsNoRequestMovesNoLeadershipAndCostsNothing(t *testing.T) {
 					f.Expect(now.Number).To(Equal(term.Number))
 					f.Expect(sent.Load()).To(BeZero(), "the follower answers nothing, and reads nothing")
 
-					o, err := admin.New(f.Open(f.Server.Connect(f.T)))
-					f.Expect(err).NotTo(HaveOccurred())
+					o := f.Operator()
 					f.Expect(o.Transfer(context.Background(), key, "b")).To(Succeed(), "requests are still carried out")
 				})
 			})

@@ -18,6 +18,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -106,6 +107,14 @@ func (f *Fleet) Open(nc *nats.Conn) *election.Bucket {
 	b, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	return b
+}
+
+// Operator returns an operator on a connection of its own.
+func (f *Fleet) Operator(opts ...nats.Option) *admin.Admin {
+	f.Helper()
+	a, err := admin.New(f.Open(f.Server.Connect(f.T, opts...)))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	return a
 }
 
 // Bare returns the bucket without a connection: as other libraries open it.
