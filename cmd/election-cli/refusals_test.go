@@ -240,20 +240,18 @@ func (r refusal) exitCode() int {
 	return cli.ExitFailure
 }
 
-// argsOf returns the arguments of a command line, with the files that it names.
-func argsOf(t *testing.T, line string) []string {
-	t.Helper()
-	folder := t.TempDir()
+// argsOf returns the arguments of a command line, with the files that it names, in a folder.
+func argsOf(g Gomega, line, folder string) []string {
 	text := filepath.Join(folder, "text")
-	NewWithT(t).Expect(os.WriteFile(text, []byte("text"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(text, []byte("text"), 0o600)).To(Succeed())
 	line = strings.NewReplacer("TEXT", text, "PROGRAM", "/bin/true", "PATH", filepath.Join(folder, "x")).Replace(line)
 	return clitest.Span{Text: "election-cli " + line}.Commands()[0].Args[1:]
 }
 
 func TestWrongCommandLinesAreRefusedInPlainWordsBeforeAnythingIsDone(t *testing.T) {
+	g, folder := NewWithT(t), t.TempDir()
 	for _, r := range refusals {
-		g := NewWithT(t)
-		args := argsOf(t, r.line)
+		args := argsOf(g, r.line, folder)
 		code, stdout, stderr := runInProcess(args...)
 		g.Expect(code).To(Equal(r.exitCode()), "%s: %s", r.line, stderr)
 		if slices.Contains(args, "--json") {
@@ -264,6 +262,7 @@ func TestWrongCommandLinesAreRefusedInPlainWordsBeforeAnythingIsDone(t *testing.
 		for _, text := range r.says {
 			g.Expect(stderr).To(ContainSubstring(text), r.line)
 		}
+		g.Expect(filepath.Join(folder, "x")).NotTo(BeAnExistingFile(), r.line)
 		g.Expect(stderr).NotTo(MatchRegexp(`\bWith[A-Z]`), "%s: that is an option of the library", r.line)
 	}
 }
@@ -274,9 +273,10 @@ func TestWhatAnErrorAboutACommandLineSaysToDoIsAccepted(t *testing.T) {
 		for _, line := range r.done {
 			t.Run(line, func(t *testing.T) {
 				t.Parallel()
-				first := firstLine(t, argsOf(t, line)...)
+				g := NewWithT(t)
+				first := firstLine(t, argsOf(g, line, t.TempDir())...)
 				for _, text := range r.says {
-					NewWithT(t).Expect(first).NotTo(ContainSubstring(text))
+					g.Expect(first).NotTo(ContainSubstring(text))
 				}
 			})
 		}

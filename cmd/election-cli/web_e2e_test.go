@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -40,10 +39,7 @@ func TestMetricsAndStatusAreOnLoopbackUnlessAnAddressIsGiven(t *testing.T) {
 func TestOneAddressServesMetricsAndTheStatusPageWithTLSAndAPassword(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	g.Expect(err).NotTo(HaveOccurred())
-	port := free.Addr().(*net.TCPAddr).Port
-	g.Expect(free.Close()).To(Succeed())
+	port := natstest.FreePort(t)
 	client, config := webConfig(t)
 	urls := urlsOf(t, "--metrics", fmt.Sprintf(":%d", port), "--status", fmt.Sprintf("127.0.0.1:%d", port), "--web-config", config)
 	site := fmt.Sprintf("127.0.0.1:%d", port)
