@@ -26,7 +26,7 @@ func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 		g.Expect(stderr).To(MatchRegexp("(?i)authorization violation"))
 		g.Expect(stdout + stderr).NotTo(ContainSubstring("s3cret"))
 	}
-	code, _, stderr := runInProcess("campaign", "key", "--user", "right", "-s", s.ClientURL())
+	code, _, stderr := runInProcess("campaign", "key", "--user", "right", "-s", s.ClientURL(), "--timeout", "3s")
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(ContainSubstring("has no JetStream for this account"))
 }
