@@ -33,17 +33,17 @@ func startFile(t *testing.T, path string, args ...string) *process {
 
 // awaitLeaderFile waits until the only candidate of an election leads, and returns its leader file. On a busy machine a candidate may win
 // the key and lose it again before its leadership counts.
-func (c *process) awaitLeaderFile(path string) leaderfile.Content {
-	c.next(events.Started)
+func (p *process) awaitLeaderFile(path string) leaderfile.Content {
+	p.next(events.Started)
 	var e events.Event
 	for e.Event != events.Leading {
-		c.g.Expect(absent(path)).To(BeTrue(), "there is no leader file before leadership counts")
+		p.g.Expect(absent(path)).To(BeTrue(), "there is no leader file before leadership counts")
 		var line string
-		c.g.Eventually(c.lines).Should(Receive(&line))
-		c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
+		p.g.Eventually(p.lines).Should(Receive(&line))
+		p.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	}
-	content := c.readEventually(path)
-	c.g.Expect(content.Token).To(Equal(e.Token))
+	content := p.readEventually(path)
+	p.g.Expect(content.Token).To(Equal(e.Token))
 	return content
 }
 
@@ -56,13 +56,13 @@ func startLeaderFile(t *testing.T, url string, args ...string) (c *process, path
 }
 
 // readEventually waits until there is a leader file, and returns its content.
-func (c *process) readEventually(path string) (content leaderfile.Content) {
-	c.g.Eventually(func() (err error) {
+func (p *process) readEventually(path string) (content leaderfile.Content) {
+	p.g.Eventually(func() (err error) {
 		content, err = leaderfile.Read(path)
 		return err
 	}).WithPolling(time.Millisecond).Should(Succeed())
 	if text, err := os.ReadFile(path); err == nil { // the leader may have removed it meanwhile
-		expectSchema(c.g, "leader-file", string(text))
+		expectSchema(p.g, "leader-file", string(text))
 	}
 	return content
 }

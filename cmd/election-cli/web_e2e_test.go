@@ -94,10 +94,10 @@ func startServing(t *testing.T, args ...string) *process {
 }
 
 // url waits for the line of the log with the text, and returns the URL that it names.
-func (s *process) url(text string) string {
+func (p *process) url(text string) string {
 	var line string
-	s.g.Eventually(s.lines).Should(Receive(&line))
-	s.g.Expect(line).To(ContainSubstring(text))
+	p.g.Eventually(p.lines).Should(Receive(&line))
+	p.g.Expect(line).To(ContainSubstring(text))
 	_, url, _ := strings.Cut(line, "url=")
 	return strings.TrimSpace(url)
 }

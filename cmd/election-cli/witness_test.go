@@ -54,9 +54,9 @@ func startWatched(t *testing.T, url, socket, name string, args ...string) *proce
 }
 
 // leads waits until a candidate leads that has not led before.
-func (c *process) leads() {
-	c.next(events.Elected)
-	c.next(events.Leading)
+func (p *process) leads() {
+	p.next(events.Elected)
+	p.next(events.Leading)
 }
 
 // ledBefore has somebody lead the election jobs, and release its key: then nobody has to stand down for a part of a long TTL.
