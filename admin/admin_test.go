@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
@@ -23,8 +22,7 @@ func TestAdminNeedsABucketThatKnowsItsConnection(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
 		_, err := admin.New(f.Bucket)
 		f.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring("WithJetStream"))))
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		a, err := admin.New(f.Bucket, election.WithJetStream(js))
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(a.Candidates(ctx, key)).To(BeEmpty())
@@ -95,39 +93,6 @@ func TestOperatorCanHaveTheLeaderHandOver(t *testing.T) {
 		f.Expect(a.IsLeader() || others["c"].IsLeader()).To(BeTrue())
 		f.Expect(o.Resign(ctx, "vacant")).To(MatchError(election.ErrNoLeader))
 	}, republished)
-}
-
-func TestTargetLeadsAtTheInstantTheTransferOfAnOperatorReturns(t *testing.T) {
-	natstest.SkipIfShort(t)
-	g, s := NewWithT(t), natstest.StartTCP(t)
-	s.Bucket(t, s.Connect(t), ttl, republished)
-	open := func() *election.Bucket {
-		js, err := jetstream.New(s.Connect(t))
-		g.Expect(err).NotTo(HaveOccurred())
-		b, err := election.OpenBucket(ctx, js, natstest.BucketName)
-		g.Expect(err).NotTo(HaveOccurred())
-		return b
-	}
-	started := map[string]*election.Election{}
-	for _, name := range []string{"a", "b", "c"} {
-		e, err := election.NewElection(name, key, open(), election.WithSplay(0), election.WithStandDown(0))
-		g.Expect(err).NotTo(HaveOccurred())
-		go func() { _ = e.Start(ctx) }()
-		t.Cleanup(func() { _ = e.Shutdown(ctx) })
-		started[name] = e
-		g.Eventually(started["a"].IsLeader).Should(BeTrue())
-	}
-	o, err := admin.New(open())
-	g.Expect(err).NotTo(HaveOccurred())
-	for i := range 11 {
-		to, leads := []string{"b", "c", "a"}[i%3], false
-		g.Eventually(func() error {
-			err := o.Transfer(ctx, key, to)
-			leads = started[to].IsLeader()
-			return err
-		}).WithTimeout(10*time.Second).Should(Succeed(), "once the candidate is ready")
-		g.Expect(leads).To(BeTrue(), "after transfer %d, to %s", i, to)
-	}
 }
 
 func TestNothingOfAnOperatorsRequestOutlivesTheElection(t *testing.T) {

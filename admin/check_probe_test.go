@@ -10,7 +10,6 @@ import (
 
 	"github.com/natscampaign/election/internal/test/natstest"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
@@ -169,41 +168,5 @@ func TestCheckNamesTheMethodsThatABucketLacks(t *testing.T) {
 		found := check(f, bare{f.Bucket})["watch-refused"]
 		f.Expect(found.Message).To(ContainSubstring("panicked: not implemented"))
 		f.Expect(found.Fix).NotTo(ContainSubstring("permit"))
-	})
-}
-
-func TestCheckNamesWhatIsWrongWithTheConnection(t *testing.T) {
-	fleettest.Run(t, func(f *fleet) {
-		check := func(opts ...nats.Option) findings {
-			_, bucket := connected(f, opts...)
-			return check(f, reporting{bucket, onFile})
-		}
-		f.Expect(check().problems()).To(BeEmpty())
-		found := check(nats.ReconnectBufSize(1 << 20))
-		f.Expect(found.problems()).To(Equal([]string{"reconnect-buffer"}))
-		f.Expect(found["reconnect-buffer"].Message).To(ContainSubstring("1048576 bytes"))
-		found = check(nats.MaxReconnects(60))
-		f.Expect(found.problems()).To(Equal([]string{"reconnects-limited"}))
-		f.Expect(found["reconnects-limited"].Message).To(ContainSubstring("60 attempts"))
-		found = check(nats.NoReconnect())
-		f.Expect(found.problems()).To(Equal([]string{"reconnects-limited"}))
-		f.Expect(found["reconnects-limited"].Message).To(ContainSubstring("does not reconnect"))
-		found = check(func(o *nats.Options) error { o.IgnoreAuthErrorAbort = false; return nil })
-		f.Expect(found.problems()).To(Equal([]string{"reconnects-limited"}))
-		f.Expect(found["reconnects-limited"].Fix).To(ContainSubstring("nats.IgnoreAuthErrorAbort()"))
-		found = check(nats.PingInterval(nats.DefaultPingInterval))
-		f.Expect(found.problems()).To(Equal([]string{"ping-interval"}))
-		f.Expect(found["ping-interval"].Message).To(And(ContainSubstring("every 2m0s"), ContainSubstring("after up to 6m0s"), ContainSubstring("TTL is 10s")))
-		f.Expect(found["ping-interval"].Fix).To(ContainSubstring("nats.PingInterval(1.7s)"))
-		f.Expect(check(nats.PingInterval(0)).problems()).To(Equal([]string{"ping-interval"}))
-		f.Expect(check(nats.PingInterval(10*time.Second)).problems()).To(BeEmpty(), "as with connect.Connect")
-	}, republished)
-}
-
-func TestCheckReportsABucketThatDoesNotDescribeItsStream(t *testing.T) {
-	fleettest.Run(t, func(f *fleet) {
-		found := check(f, reporting{f.Bucket, nil})
-		f.Expect(found).To(HaveKey("not-inspected"))
-		f.Expect(found.problems()).To(BeEmpty())
 	})
 }

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,11 @@ func TestCheckComplainsOfMissingPermissionsByTheRoleOfTheUser(t *testing.T) {
 			subscribe: ["_INBOX.>"]
 		}}
 		{user: none, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS"], subscribe: ["_INBOX.>"]}}
+		{user: least, password: x, permissions: {publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$KV.ELECTIONS.scheduler"], subscribe: ["_INBOX.>"]}}
+		{user: enough, password: x, permissions: {
+			publish: ["$JS.API.STREAM.INFO.KV_ELECTIONS", "$KV.ELECTIONS.>", "$JS.API.DIRECT.GET.KV_ELECTIONS.$KV.ELECTIONS.>", "$JS.API.CONSUMER.CREATE.KV_ELECTIONS.*.$KV.ELECTIONS.>", "$JS.API.CONSUMER.DELETE.KV_ELECTIONS.*", "$JS.FC.KV_ELECTIONS.>", "election-answers.ELECTIONS.>"]
+			subscribe: ["_INBOX.>", "election.ELECTIONS.>", "$KV.ELECTIONS.>"]
+		}}
 	] }, no_auth_user: all`, func(f *fleet) {
 		for _, c := range []struct {
 			user   string
@@ -57,6 +63,23 @@ func TestCheckComplainsOfMissingPermissionsByTheRoleOfTheUser(t *testing.T) {
 			}
 			f.Expect(codes).To(ConsistOf(c.expect), "%s as %s", c.user, c.role)
 			f.Expect(shortOf(found, "expect-release")).To(HavePrefix("after a release somebody leads again in "))
+		}
+		for user, expect := range map[string][]string{
+			"least":  {"write-refused", "read-refused", "watch-refused", "subscribe-refused", "answers-refused", "attempts-refused"},
+			"enough": nil,
+		} {
+			found, err := admin.Check(ctx, f.Open(f.Server.Connect(f.T, nats.UserInfo(user, "x"))))
+			f.Expect(err).NotTo(HaveOccurred())
+			var refused []string
+			for _, p := range found {
+				if strings.HasSuffix(p.Code, "-refused") {
+					refused = append(refused, p.Code)
+				}
+				if p.Code == "subscribe-refused" {
+					f.Expect(p.Message).To(ContainSubstring(" cannot be subscribed to: not permitted"))
+				}
+			}
+			f.Expect(refused).To(Equal(expect), "whoever it is, for any key: %s", user)
 		}
 	})
 }

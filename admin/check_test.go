@@ -317,8 +317,7 @@ func TestCheckFailsOnlyIfItCannotInspectTheBucket(t *testing.T) {
 		f.Expect(err).NotTo(MatchError(election.ErrBucketUnsuitable))
 		f.Expect(time.Since(begun)).To(BeNumerically("<=", 2*time.Second))
 
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		f.Expect(js.DeleteKeyValue(ctx, natstest.BucketName)).To(Succeed())
 		_, err = admin.Check(ctx, f.Bucket)
 		f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))

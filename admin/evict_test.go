@@ -80,9 +80,8 @@ func TestEvictDeletesWhateverIsStored(t *testing.T) {
 func publish(f *fleet, header nats.Header, value string) {
 	m := &nats.Msg{Subject: "$KV." + f.Bucket.Bucket() + "." + key, Header: nats.Header{"Nats-TTL": {"never"}}, Data: []byte(value)}
 	maps.Copy(m.Header, header)
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
-	_, err = js.PublishMsg(ctx, m)
+	js := f.JetStream()
+	_, err := js.PublishMsg(ctx, m)
 	f.Expect(err).NotTo(HaveOccurred())
 }
 
@@ -115,8 +114,7 @@ func TestEvictDeletesARenewalOfTheSameTermAndNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fleettest.Run(t, func(f *fleet) {
 				f.Write(leader)
-				js, err := jetstream.New(f.Server.Connect(f.T))
-				f.Expect(err).NotTo(HaveOccurred())
+				js := f.JetStream()
 				o, err := admin.New(f.Bucket, election.WithJetStream(overtaken{js, func() {
 					if c.writes--; c.writes >= 0 {
 						f.Write(c.write)

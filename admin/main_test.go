@@ -4,10 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	. "github.com/onsi/gomega"
-
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -31,13 +27,8 @@ var (
 	republished    = fleettest.Republished
 	withoutMarkers = fleettest.WithoutMarkers
 
+	operator   = (*fleet).Operator
+	candidates = (*fleet).LeaderWith
+
 	ctx = context.Background()
 )
-
-// operator returns an admin on a connection of its own.
-func operator(f *fleet, opts ...nats.Option) *admin.Admin {
-	f.Helper()
-	a, err := admin.New(f.Open(f.Server.Connect(f.T, opts...)))
-	f.Expect(err).NotTo(HaveOccurred())
-	return a
-}

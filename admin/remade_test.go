@@ -17,8 +17,7 @@ import (
 
 func TestAllCandidatesAnswerAtOnceAfterTheBucketWasMadeAgain(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		remake := func() *election.Bucket {
 			f.Expect(js.DeleteKeyValue(ctx, natstest.BucketName)).To(Succeed())
 			bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: natstest.BucketName, TTL: ttl, Storage: jetstream.MemoryStorage})
@@ -32,7 +31,7 @@ func TestAllCandidatesAnswerAtOnceAfterTheBucketWasMadeAgain(t *testing.T) {
 		f.Expect(operator(f).Candidates(ctx, key)).To(HaveLen(3))
 		after(time.Second)
 		f.Expect(operator(f).Candidates(ctx, key)).To(HaveLen(3), "each of them once")
-		_, err = bucket.PutString(ctx, key, "stranger")
+		_, err := bucket.PutString(ctx, key, "stranger")
 		f.Expect(err).NotTo(HaveOccurred())
 		after(time.Second)
 		f.Expect(others["c"].Status().Leader.Name).To(Equal("stranger"), "it is notified of what happens in the new bucket")

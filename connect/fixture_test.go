@@ -41,8 +41,7 @@ func connected(f *fleettest.Fleet, cfg connect.Config) *connect.Connection {
 // jetStream returns a JetStream context of the fleet's server.
 func jetStream(f *fleettest.Fleet) jetstream.JetStream {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	return js
 }
 

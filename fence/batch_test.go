@@ -24,6 +24,7 @@ func TestBatchIsStoredAsOneOrNotAtAll(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		old := b.open(b.leader("a"))
 		b.Expect(old.Atomic()).To(BeTrue())
+		b.Expect(old.PublishBatch(ctx)).To(BeEmpty())
 		b.Expect(old.PublishBatch(ctx, orders("1", "2", "3")...)).To(Equal([]uint64{2, 3, 4}))
 
 		failing := orders("4", "5")

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	if runAsLeader() {
 		return
 	}
+	SetDefaultEventuallyTimeout(20 * time.Second) // on a busy host
 	natstest.VerifyTestMain(m)
 }
 
@@ -81,15 +82,24 @@ func (b *bench) streamLike(name string, change ...func(*jetstream.StreamConfig))
 	return s
 }
 
-// allowAtomic has the bucket's stream allow atomic batches.
-func (b *bench) allowAtomic() {
-	b.Helper()
-	s, err := b.js.Stream(ctx, "KV_"+bucketName)
-	b.Expect(err).NotTo(HaveOccurred())
+// ofBucket is the stream of the bucket.
+const ofBucket = "KV_" + bucketName
+
+// changeStream changes the configuration of a stream.
+func changeStream(g *WithT, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
+	g.THelper()
+	s, err := js.Stream(ctx, name)
+	g.Expect(err).NotTo(HaveOccurred())
 	cfg := s.CachedInfo().Config
-	cfg.AllowAtomicPublish = true
-	_, err = b.js.UpdateStream(ctx, cfg)
-	b.Expect(err).NotTo(HaveOccurred())
+	change(&cfg)
+	_, err = js.UpdateStream(ctx, cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
+// change changes the configuration of a stream.
+func (b *bench) change(stream string, change func(*jetstream.StreamConfig)) {
+	b.Helper()
+	changeStream(b.WithT, b.js, stream, change)
 }
 
 // leader is a candidate that leads, over a link of its own.

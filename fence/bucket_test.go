@@ -20,7 +20,7 @@ func onBuckets(t *testing.T, f func(b *bench)) {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(b *bench) {
 				if allow {
-					b.allowAtomic()
+					b.change(ofBucket, atomic)
 				}
 				f(b)
 			})
@@ -154,7 +154,7 @@ func TestWriteThatFailedHasNoRevision(t *testing.T) {
 
 func TestKeysDoNotIncludeTheWitness(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
-		b.allowAtomic()
+		b.change(ofBucket, atomic)
 		kv := b.openBucket(b.leader("a"))
 		_, err := kv.Create(ctx, "x", []byte("1"))
 		b.Expect(err).NotTo(HaveOccurred())

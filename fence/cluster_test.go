@@ -38,7 +38,7 @@ func (g *ground) rival(name string) election.Term {
 	g.Expect(s.Purge(ctx)).To(Succeed())
 	go func() { _ = e.Start(ctx) }()
 	g.Cleanup(func() { _ = e.Shutdown(ctx) })
-	g.Eventually(e.IsLeader).WithTimeout(20 * time.Second).WithPolling(5 * time.Millisecond).Should(BeTrue())
+	g.Eventually(e.IsLeader).WithPolling(5 * time.Millisecond).Should(BeTrue())
 	t, _ := e.Term()
 	return t
 }
@@ -135,12 +135,7 @@ func TestRevisionsAreCheckedOnAReplicatedBucketAsOnASingleOne(t *testing.T) {
 		plain, err := g.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: 3})
 		g.Expect(err).NotTo(HaveOccurred())
 		if allow {
-			s, err := g.js.Stream(ctx, "KV_"+name)
-			g.Expect(err).NotTo(HaveOccurred())
-			cfg := s.CachedInfo().Config
-			cfg.AllowAtomicPublish = true
-			_, err = g.js.UpdateStream(ctx, cfg)
-			g.Expect(err).NotTo(HaveOccurred())
+			changeStream(g.WithT, g.js, "KV_"+name, atomic)
 		}
 		kv, err := fence.OpenBucket(ctx, g.js, name, term)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -176,6 +171,6 @@ func TestRevisionsAreCheckedOnAReplicatedBucketAsOnASingleOne(t *testing.T) {
 		g.Expect(kv.Delete(ctx, "x0")).To(Succeed())
 		_, err = kv.Create(ctx, "x0", nil)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Eventually(func() ([]string, error) { return plain.Keys(ctx) }).WithTimeout(20*time.Second).Should(HaveLen(9), "the replica that is asked may lag behind")
+		g.Eventually(func() ([]string, error) { return plain.Keys(ctx) }).Should(HaveLen(9), "the replica that is asked may lag behind")
 	}
 }

@@ -56,7 +56,7 @@ type update struct {
 
 // history plays one history, and judges it.
 func (b *bench) history(r *rand.Rand) {
-	b.keepAll()
+	b.change(ofBucket, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgsPerSubject = -1 }) // it keeps all values
 	l, failing := b.leader("a"), []*faultproxy.Link{b.server.Link(b.T), b.server.Link(b.T)}
 	one, two := b.jetStream(natstest.Connect(b.T, failing[0])), b.jetStream(natstest.Connect(b.T, failing[1]))
 	var handles []*fence.Bucket
@@ -101,17 +101,6 @@ func (b *bench) history(r *rand.Rand) {
 		_, err := kv.Put(ctx, "k0", []byte("{}"))
 		b.Expect(err).NotTo(HaveOccurred(), "the handle works again")
 	}
-}
-
-// keepAll has the bucket keep all values.
-func (b *bench) keepAll() {
-	b.Helper()
-	s, err := b.js.Stream(ctx, "KV_"+bucketName)
-	b.Expect(err).NotTo(HaveOccurred())
-	cfg := s.CachedInfo().Config
-	cfg.MaxMsgsPerSubject = -1
-	_, err = b.js.UpdateStream(ctx, cfg)
-	b.Expect(err).NotTo(HaveOccurred())
 }
 
 // fail has a link fail in one more way.

@@ -61,16 +61,6 @@ func TestOwnExpectationThatFailsIsNoFencing(t *testing.T) {
 	})
 }
 
-func TestMessageForAnotherStreamIsRefused(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		b.streamLike("OTHER", func(cfg *jetstream.StreamConfig) { cfg.Subjects = []string{"other.>"} })
-		s := b.open(b.leader("a"))
-		_, err := s.Publish(ctx, "other.done", nil)
-		b.Expect(err).To(MatchError(ContainSubstring("expected stream does not match")))
-		b.publish(s, "1")
-	})
-}
-
 func TestBadInputOfAStreamIsAClearErrorAndWritesNothing(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
 		gone := b.leader("gone")

@@ -18,7 +18,7 @@ import (
 
 func TestUpdateThatTheNetworkHeldBackIsRefusedWhenItArrives(t *testing.T) {
 	onVirtualTime(t, func(b *bench) {
-		b.allowAtomic()
+		b.change(ofBucket, atomic)
 		first := b.leader("a")
 		old := b.openBucket(first)
 		revision, err := old.Put(ctx, "x", []byte("1"))

@@ -100,7 +100,7 @@ func TestBucketWhoseLimitsWouldDropTheRecordOrKeysIsRefusedAndNothingWritten(t *
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(b *bench) {
 				l := b.leader("a")
-				b.limit(c.limits)
+				b.change(ofBucket, c.limits)
 				_, err := fence.OpenBucket(ctx, l.js, bucketName, l.term)
 				b.Expect(err).To(MatchError(ContainSubstring(c.says)))
 				b.Expect(b.bucket.Status(ctx)).To(HaveField("Values()", BeZero()))
@@ -120,7 +120,7 @@ func TestBucketWhoseLimitsKeepTheRecordAndAKeyIsOpened(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onVirtualTime(t, func(b *bench) {
-				b.limit(limits)
+				b.change(ofBucket, limits)
 				kv := b.openBucket(b.leader("a"))
 				_, err := kv.Create(ctx, "x", []byte("1"))
 				b.Expect(err).NotTo(HaveOccurred())
@@ -129,15 +129,4 @@ func TestBucketWhoseLimitsKeepTheRecordAndAKeyIsOpened(t *testing.T) {
 			})
 		})
 	}
-}
-
-// limit changes the stream of the bucket.
-func (b *bench) limit(change limits) {
-	b.Helper()
-	s, err := b.js.Stream(ctx, "KV_"+bucketName)
-	b.Expect(err).NotTo(HaveOccurred())
-	cfg := s.CachedInfo().Config
-	change(&cfg)
-	_, err = b.js.UpdateStream(ctx, cfg)
-	b.Expect(err).NotTo(HaveOccurred())
 }

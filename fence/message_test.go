@@ -74,6 +74,7 @@ func TestHandleWritesToItsOwnStreamOnly(t *testing.T) {
 		info, err := sum.Info(ctx)
 		b.Expect(err).NotTo(HaveOccurred())
 		b.Expect(info.State.Msgs).To(BeEquivalentTo(1))
+		b.publish(s, "1")
 	}, atomic)
 }
 
@@ -83,12 +84,6 @@ func TestHeaderWithoutValuesIsNone(t *testing.T) {
 		_, err := s.PublishMsg(ctx, &nats.Msg{Subject: "orders.done", Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {}, "colour": {}}})
 		b.Expect(err).NotTo(HaveOccurred())
 	})
-}
-
-func TestEmptyBatchIsNothing(t *testing.T) {
-	onVirtualTime(t, func(b *bench) {
-		b.Expect(b.open(b.leader("a")).PublishBatch(ctx)).To(BeEmpty())
-	}, atomic)
 }
 
 func TestLargeBatchKeepsToItsContext(t *testing.T) {
@@ -111,14 +106,10 @@ func TestRecordIsExemptFromAnAgeThatIsSetLater(t *testing.T) {
 		first := b.leader("a")
 		old := b.open(first)
 		b.open(b.rival("b"))
-		info, err := b.stream.Info(ctx)
-		b.Expect(err).NotTo(HaveOccurred())
-		info.Config.MaxAge, info.Config.Duplicates = time.Second, time.Second
-		_, err = b.js.UpdateStream(ctx, info.Config)
-		b.Expect(err).NotTo(HaveOccurred())
+		b.change(streamName, maxAge(time.Second))
 		time.Sleep(3 * time.Second)
 		b.Expect(first.term.Valid()).To(BeTrue())
-		_, err = old.Publish(ctx, "orders.done", []byte("stale"))
+		_, err := old.Publish(ctx, "orders.done", []byte("stale"))
 		b.Expect(err).To(MatchError(fence.ErrFenced))
 	}, func(cfg *jetstream.StreamConfig) { cfg.AllowMsgTTL = true })
 }

@@ -14,15 +14,10 @@ import (
 	"github.com/natscampaign/election/fence"
 )
 
-// limitSize limits the messages of a stream to so many bytes, headers included.
-func (b *bench) limitSize(stream string, size int32) {
+// limitSize limits the values of the bucket to so many bytes, headers included.
+func (b *bench) limitSize(size int32) {
 	b.Helper()
-	s, err := b.js.Stream(ctx, stream)
-	b.Expect(err).NotTo(HaveOccurred())
-	cfg := s.CachedInfo().Config
-	cfg.MaxMsgSize = size
-	_, err = b.js.UpdateStream(ctx, cfg)
-	b.Expect(err).NotTo(HaveOccurred())
+	b.change(ofBucket, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = size })
 }
 
 // expectTooLarge expects an error that names the size of the data and the limit.
@@ -45,10 +40,10 @@ func TestValueOverTheLimitIsAnErrorThatNamesSizeAndLimit(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			onBuckets(t, func(b *bench) {
 				if limitFirst {
-					b.limitSize("KV_"+bucketName, 1000)
+					b.limitSize(1000)
 				}
 				kv := b.openBucket(b.leader("a"))
-				b.limitSize("KV_"+bucketName, 1000)
+				b.limitSize(1000)
 				for size, c := range map[string]struct {
 					bytes        int
 					limit, where string

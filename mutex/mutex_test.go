@@ -138,8 +138,7 @@ func TestLockingAgainWithinATTLTakesMilliseconds(t *testing.T) {
 
 func TestLockingAgainTakesMillisecondsAlsoWhereExpiriesAreNotAnnounced(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		plain, err := js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{Bucket: "PLAIN", TTL: ttl, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		m, err := mutex.New("a", key, plain, election.WithJetStream(js))

@@ -16,30 +16,25 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // repair follows the fixes of findings.
-type repair struct {
-	*testing.T
-	*WithT
-	url string
-}
+type repair struct{ *fixture }
 
-// run runs the command line in this process; nobody is there to answer a question.
+// run runs the command line; nobody is there to answer a question.
 func (r *repair) run(args ...string) (code int, stdout, stderr string) {
-	r.Helper()
+	r.T.Helper()
 	if slices.Equal(args[:2], []string{"bucket", "rm"}) {
 		args = append(args, "--force")
 	}
-	return runInProcess(append(args, "-s", r.url, "--timeout", clitest.Timeout.String())...)
+	return r.fixture.run(args...)
 }
 
 // findings returns what is wrong with the bucket.
 func (r *repair) findings(flags ...string) (found []admin.Finding) {
-	r.Helper()
+	r.T.Helper()
 	_, stdout, stderr := r.run(append([]string{"bucket", "info", "--json"}, flags...)...)
 	var info look.BucketInfo
 	r.Expect(json.Unmarshal([]byte(stdout), &info)).To(Succeed(), stderr)
@@ -63,7 +58,7 @@ func commands(text string) (commands [][]string) {
 
 // follow runs the commands that a text names; all must succeed.
 func (r *repair) follow(text string) {
-	r.Helper()
+	r.T.Helper()
 	named := commands(text)
 	r.Expect(named).NotTo(BeEmpty(), text)
 	for _, args := range named {
@@ -74,7 +69,7 @@ func (r *repair) follow(text string) {
 
 // repairAll follows the fix of the finding with the code, which is over then, and of all further ones.
 func (r *repair) repairAll(code string) {
-	r.Helper()
+	r.T.Helper()
 	for first := true; ; first = false {
 		found := r.findings()
 		if !first && len(found) == 0 {
@@ -95,27 +90,28 @@ func (r *repair) repairAll(code string) {
 }
 
 // aStream makes a bucket by its stream, with a change.
-func aStream(change func(*jetstream.StreamConfig)) func(*WithT, *testing.T, jetstream.JetStream) {
-	return func(g *WithT, t *testing.T, js jetstream.JetStream) {
+func aStream(change func(*jetstream.StreamConfig)) func(*fixture) {
+	return func(f *fixture) {
+		t, js := f.T, f.Client.JetStream
 		_, err := election.CreateBucket(t.Context(), js, election.BucketConfig{Name: "OTHER", TTL: 5 * time.Second})
-		g.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		s, err := js.Stream(t.Context(), "KV_OTHER")
-		g.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		cfg := s.CachedInfo().Config
 		cfg.Name, cfg.Subjects, cfg.RePublish.Source = "KV_LEADER_ELECTION", []string{"$KV.LEADER_ELECTION.>"}, "$KV.LEADER_ELECTION.>"
 		change(&cfg)
 		_, err = js.CreateStream(t.Context(), cfg)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(js.DeleteKeyValue(t.Context(), "OTHER")).To(Succeed()) // not before: a server that removes its last stream may fail to make another just then
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(js.DeleteKeyValue(t.Context(), "OTHER")).To(Succeed()) // not before: a server that removes its last stream may fail to make another just then
 	}
 }
 
 // aBucket makes a bucket as other tools do.
-func aBucket(cfg jetstream.KeyValueConfig) func(*WithT, *testing.T, jetstream.JetStream) {
-	return func(g *WithT, t *testing.T, js jetstream.JetStream) {
+func aBucket(cfg jetstream.KeyValueConfig) func(*fixture) {
+	return func(f *fixture) {
 		cfg.Bucket = cli.DefaultBucket
-		_, err := js.CreateKeyValue(t.Context(), cfg)
-		g.Expect(err).NotTo(HaveOccurred())
+		_, err := f.Client.JetStream.CreateKeyValue(f.T.Context(), cfg)
+		f.Expect(err).NotTo(HaveOccurred())
 	}
 }
 
@@ -129,7 +125,7 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 		c.AllowRollup, c.Metadata = true, map[string]string{kv.ChoriaMetadata: "true"}
 	}
 	for name, c := range map[string]struct {
-		make func(*WithT, *testing.T, jetstream.JetStream)
+		make func(*fixture)
 		code string
 	}{
 		"of another tool, without a TTL":    {aBucket(jetstream.KeyValueConfig{}), "no-ttl"},
@@ -155,27 +151,19 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 		"no acknowledgements":               {aStream(func(c *jetstream.StreamConfig) { c.NoAck = true }), "stream-settings"},
 		"consumers remove keys":             {aStream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }), "stream-settings"},
 		"consumers remove keys, as in work": {aStream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "stream-settings"},
-		"few keys": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
-			aStream(func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })(g, t, js)
-			_, err := js.Publish(t.Context(), "$KV.LEADER_ELECTION.jobs", record.Record{Name: "a", Instance: "i", Attempt: "i.1"}.Encode())
-			g.Expect(err).NotTo(HaveOccurred())
+		"few keys": {func(f *fixture) {
+			aStream(func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })(f)
+			f.Put("jobs", clitest.LeaderRecord("web-1", nil))
 		}, "bucket-full"},
-		"sealed": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
-			aStream(func(*jetstream.StreamConfig) {})(g, t, js)
-			s, err := js.Stream(t.Context(), "KV_LEADER_ELECTION")
-			g.Expect(err).NotTo(HaveOccurred())
-			cfg := s.CachedInfo().Config
-			cfg.Sealed = true
-			_, err = js.UpdateStream(t.Context(), cfg)
-			g.Expect(err).NotTo(HaveOccurred())
+		"sealed": {func(f *fixture) {
+			aStream(func(*jetstream.StreamConfig) {})(f)
+			lose(f.Fixture, func(c *jetstream.StreamConfig) { c.Sealed = true })
 		}, "stream-settings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := &repair{t, NewWithT(t), ""}
-			e, s := clitest.ServerWithoutBucket(t)
-			r.url = e.URL()
-			c.make(r.WithT, t, s.JetStream)
+			r := &repair{newServer(t)}
+			c.make(r.fixture)
 			r.repairAll(c.code)
 		})
 	}
@@ -184,11 +172,9 @@ func TestTheFixOfEachFindingAboutABucketEndsIt(t *testing.T) {
 func TestTheFixOfEachFindingAboutReplicasEndsIt(t *testing.T) {
 	natstest.SkipIfShort(t)
 	url := natstest.StartCluster(t, 3).Servers()[0].URL()
-	client, err := (&cli.ConnectionFlags{Server: url, Timeout: clitest.Timeout}).Connect()
+	client := clitest.Connect(t, url, "")
 	g := NewWithT(t)
-	g.Expect(err).NotTo(HaveOccurred())
-	defer client.Conn.Close()
-	_, err = client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}, Replicas: 3}) // see aStream
+	_, err := client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}, Replicas: 3}) // see aStream
 	g.Expect(err).NotTo(HaveOccurred())
 	for name, c := range map[string]struct {
 		change func(*jetstream.StreamConfig)
@@ -200,10 +186,10 @@ func TestTheFixOfEachFindingAboutReplicasEndsIt(t *testing.T) {
 		"two in memory": {func(c *jetstream.StreamConfig) { c.Storage, c.Replicas = jetstream.MemoryStorage, 2 }, "memory-replicated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &repair{t, NewWithT(t), url}
-			aStream(c.change)(r.WithT, t, client.JetStream)
+			r := &repair{&fixture{Fixture: &clitest.Fixture{Gomega: NewWithT(t), T: t, Client: client}, url: url}}
+			aStream(c.change)(r.fixture)
 			defer func() { _ = client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket) }()
-			r.Eventually(func() []string { return codes(r.findings()) }).WithTimeout(clitest.Timeout).Should(ContainElement(c.code))
+			r.Eventually(func() []string { return codes(r.findings()) }).Should(ContainElement(c.code))
 			r.Eventually(func() []string {
 				if found := r.findings(); len(found) > 0 {
 					if len(commands(found[0].Fix)) > 0 { // not where a new replica only needs time
@@ -211,7 +197,7 @@ func TestTheFixOfEachFindingAboutReplicasEndsIt(t *testing.T) {
 					}
 				}
 				return codes(r.findings())
-			}).WithTimeout(clitest.Timeout).Should(BeEmpty())
+			}).Should(BeEmpty())
 			r.Expect(clitest.BucketConfig(t, client, cli.DefaultBucket).Replicas).To(Equal(3))
 		})
 	}
@@ -246,20 +232,16 @@ func TestALeaderLeadsOnWhileTheFixOfEachFindingIsFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const ttl = 4 * time.Second
-			f := clitest.New(t, ttl)
-			e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(time.Second))
-			f.Expect(err).NotTo(HaveOccurred())
-			go func() { _ = e.Start(t.Context()) }()
-			t.Cleanup(func() { clitest.Shutdown(t, e) })
-			f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+			f := newFixture(t, ttl)
+			e := clitest.Lead(t, f.Bucket, "web-1", "jobs", election.WithCampaignInterval(time.Second))
 			term, _ := e.Term()
-			lose(f, func(cfg *jetstream.StreamConfig) {
+			lose(f.Fixture, func(cfg *jetstream.StreamConfig) {
 				c.change(cfg)
 				if !c.note {
 					delete(cfg.Metadata, kv.LongestTTLMetadata)
 				}
 			})
-			r := &repair{t, NewWithT(t), f.Server.URL()}
+			r := &repair{f}
 			r.repairAll(c.code)
 			r.Expect(clitest.BucketConfig(t, f.Client, cli.DefaultBucket).TTL).To(Equal(ttl))
 			r.Consistently(func() uint64 { now, _ := e.Term(); return now.Number }, ttl+time.Second, 50*time.Millisecond).Should(Equal(term.Number))
@@ -271,87 +253,76 @@ func TestALeaderLeadsOnWhileTheFixOfEachFindingIsFollowed(t *testing.T) {
 
 func TestBucketEditShowsWhatItChangesAndADryRunChangesNothing(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
-	e, s := clitest.ServerWithoutBucket(t)
-	aBucket(jetstream.KeyValueConfig{})(g, t, s.JetStream)
-	before := clitest.BucketConfig(t, s, cli.DefaultBucket)
+	f := newServer(t)
+	aBucket(jetstream.KeyValueConfig{})(f)
+	before := clitest.BucketConfig(t, f.Client, cli.DefaultBucket)
 	const changes = "TTL: none -> 15s\nTTL of expiry markers: none -> 1s\nchanges: not republished -> republished\nreleases: expire -> remembered\ntime of creation: not pinned -> pinned to "
-	for _, dry := range []bool{true, false} {
-		args := []string{"bucket", "edit", "-s", e.URL()}
-		if dry {
-			args = append(args, "--dry-run")
-		}
-		code, stdout, stderr := runBinary(t, args...)
-		g.Expect(code).To(Equal(cli.ExitOK), stderr)
-		g.Expect(stdout).To(HavePrefix(changes))
-		if dry {
-			g.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" would be changed so: nothing was changed\n"))
-			g.Expect(clitest.BucketConfig(t, s, cli.DefaultBucket)).To(Equal(before))
-		} else {
-			g.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" changed\n"), "there are no warnings")
-			g.Expect(clitest.BucketConfig(t, s, cli.DefaultBucket).TTL).To(Equal(15 * time.Second))
-		}
-	}
+	code, stdout, stderr := f.run("bucket", "edit", "--dry-run")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.Expect(stdout).To(HavePrefix(changes))
+	f.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" would be changed so: nothing was changed\n"))
+	f.Expect(clitest.BucketConfig(t, f.Client, cli.DefaultBucket)).To(Equal(before))
+
+	code, stdout, stderr = f.run("bucket", "edit")
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	f.Expect(stdout).To(HavePrefix(changes))
+	f.Expect(stderr).To(Equal("Bucket \"LEADER_ELECTION\" changed\n"), "there are no warnings")
+	f.Expect(clitest.BucketConfig(t, f.Client, cli.DefaultBucket).TTL).To(Equal(15 * time.Second))
 }
 
 func TestBucketEditTellsProgramsWhatItChanged(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
-	e, s := clitest.ServerWithoutBucket(t)
-	aBucket(jetstream.KeyValueConfig{TTL: 15 * time.Second})(g, t, s.JetStream)
+	f := newServer(t)
+	aBucket(jetstream.KeyValueConfig{TTL: 15 * time.Second})(f)
 	for _, c := range []struct {
 		args    []string
 		changed bool
 		changes int
 	}{{[]string{"--dry-run"}, false, 4}, {nil, true, 4}, {nil, false, 0}} {
-		code, stdout, stderr := runBinary(t, append([]string{"bucket", "edit", "--json", "-s", e.URL()}, c.args...)...)
-		g.Expect(code).To(Equal(cli.ExitOK), stderr)
 		var report bucketEditReport
-		g.Expect(json.Unmarshal([]byte(stdout), &report)).To(Succeed())
-		g.Expect(report.Changed).To(Equal(c.changed))
-		g.Expect(report.Changes).To(HaveLen(c.changes), stdout)
+		f.read(cli.ExitOK, &report, append([]string{"bucket", "edit"}, c.args...)...)
+		f.Expect(report.Changed).To(Equal(c.changed))
+		f.Expect(report.Changes).To(HaveLen(c.changes))
 	}
 }
 
 func TestABucketWithOtherDataIsNeitherChangedNorRemoved(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
-	e, s := clitest.ServerWithoutBucket(t)
-	r := &repair{t, g, e.URL()}
-	aBucket(jetstream.KeyValueConfig{History: 5})(g, t, s.JetStream)
-	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
-	g.Expect(err).NotTo(HaveOccurred())
+	r := &repair{newServer(t)}
+	aBucket(jetstream.KeyValueConfig{History: 5})(r.fixture)
+	bucket, err := r.Client.OpenBucket(t.Context(), cli.DefaultBucket)
+	r.Expect(err).NotTo(HaveOccurred())
 	for key, value := range map[string]string{"db.host": "db-1", "db.options": `{"pool":5}`} {
 		for range 3 {
 			_, err = bucket.PutString(t.Context(), key, value)
-			g.Expect(err).NotTo(HaveOccurred())
+			r.Expect(err).NotTo(HaveOccurred())
 		}
 	}
-	before := streamInfo(g, t, s)
+	before := streamInfo(r.fixture)
 	for _, args := range [][]string{{"edit"}, {"edit", "--ttl", "1h"}, {"edit", "--choria-compatible"}, {"edit", "--dry-run"}, {"rm"}} {
 		code, stdout, stderr := r.run(append([]string{"bucket"}, args...)...)
-		g.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
-		g.Expect(stdout).To(BeEmpty())
-		g.Expect(stderr).To(ContainSubstring(`"db.options"`))
+		r.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
+		r.Expect(stdout).To(BeEmpty())
+		r.Expect(stderr).To(ContainSubstring(`"db.options"`))
 	}
-	after := streamInfo(g, t, s)
-	g.Expect(after.Config).To(Equal(before.Config))
-	g.Expect(after.State.Msgs).To(Equal(before.State.Msgs))
-	g.Expect(after.State.LastSeq).To(Equal(before.State.LastSeq))
+	after := streamInfo(r.fixture)
+	r.Expect(after.Config).To(Equal(before.Config))
+	r.Expect(after.State.Msgs).To(Equal(before.State.Msgs))
+	r.Expect(after.State.LastSeq).To(Equal(before.State.LastSeq))
 }
 
 func TestSourcesOfOtherDataAreNotRemoved(t *testing.T) {
 	t.Parallel()
-	f := clitest.New(t, clitest.LongTTL)
+	f := newFixture(t, clitest.LongTTL)
 	_, err := f.Client.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: "CONFIG", Subjects: []string{"config.>"}})
 	f.Expect(err).NotTo(HaveOccurred())
-	lose(f, func(cfg *jetstream.StreamConfig) {
+	lose(f.Fixture, func(cfg *jetstream.StreamConfig) {
 		cfg.Sources = []*jetstream.StreamSource{{Name: "CONFIG", SubjectTransforms: []jetstream.SubjectTransformConfig{{Source: "config.>", Destination: "$KV.LEADER_ELECTION.>"}}}}
 	})
 	_, err = f.Client.JetStream.Publish(t.Context(), "config.db.options", []byte(`{"pool":5}`))
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Eventually(func() bool { return f.HasRecord("db.options") }).WithTimeout(clitest.Timeout).Should(BeTrue())
-	r := &repair{t, NewWithT(t), f.Server.URL()}
+	f.Eventually(func() bool { return f.HasRecord("db.options") }).Should(BeTrue())
+	r := &repair{f}
 	code, stdout, stderr := r.run("bucket", "edit")
 	r.Expect(code).To(Equal(cli.ExitFailure), stdout)
 	r.Expect(stderr).To(ContainSubstring(`"db.options"`))
@@ -359,10 +330,10 @@ func TestSourcesOfOtherDataAreNotRemoved(t *testing.T) {
 
 func TestTheFixForABucketWithoutATTLThatStoresTextLosesNoneOfIt(t *testing.T) {
 	t.Parallel()
-	f := clitest.New(t, clitest.LongTTL)
-	r := &repair{t, NewWithT(t), f.Server.URL()}
+	f := newFixture(t, clitest.LongTTL)
+	r := &repair{f}
 	r.Expect(f.Client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket)).To(Succeed())
-	aBucket(jetstream.KeyValueConfig{})(r.WithT, t, f.Client.JetStream)
+	aBucket(jetstream.KeyValueConfig{})(f)
 	f.Put("db.host", "db-1")
 	found := r.findings()
 	r.Expect(found[0].Code).To(Equal("no-ttl"))
@@ -388,26 +359,26 @@ func TestTheFixForABucketWithoutATTLThatStoresTextLosesNoneOfIt(t *testing.T) {
 	r.Expect(codes(r.findings())).To(BeEmpty())
 }
 
-func streamInfo(g *WithT, t *testing.T, s *cli.Client) *jetstream.StreamInfo {
-	stream, err := s.JetStream.Stream(t.Context(), "KV_LEADER_ELECTION")
-	g.Expect(err).NotTo(HaveOccurred())
+func streamInfo(f *fixture) *jetstream.StreamInfo {
+	stream, err := f.Client.JetStream.Stream(f.T.Context(), "KV_LEADER_ELECTION")
+	f.Expect(err).NotTo(HaveOccurred())
 	return stream.CachedInfo()
 }
 
 func TestABucketWithoutATTLThatHoldsElectionsOrNothingIsRemoved(t *testing.T) {
 	t.Parallel()
-	for name, put := range map[string]func(*clitest.Fixture){
-		"nothing, and was made for elections": func(*clitest.Fixture) {},
-		"a record":                            func(f *clitest.Fixture) { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) },
-		"a release": func(f *clitest.Fixture) {
+	for name, put := range map[string]func(*fixture){
+		"nothing, and was made for elections": func(*fixture) {},
+		"a record":                            func(f *fixture) { f.Put("jobs", clitest.LeaderRecord("web-1", nil)) },
+		"a release": func(f *fixture) {
 			f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"released": time.Now()}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := clitest.New(t, clitest.LongTTL)
-			lose(f, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 })
+			f := newFixture(t, clitest.LongTTL)
+			lose(f.Fixture, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0 })
 			put(f)
-			r := &repair{t, NewWithT(t), f.Server.URL()}
+			r := &repair{f}
 			code, _, stderr := r.run("bucket", "rm")
 			r.Expect(code).To(Equal(cli.ExitOK), stderr)
 			_, err := f.Client.OpenBucket(t.Context(), cli.DefaultBucket)
@@ -418,27 +389,25 @@ func TestABucketWithoutATTLThatHoldsElectionsOrNothingIsRemoved(t *testing.T) {
 
 func TestBucketAddNamesTheCommandThatChangesABucketWhichDiffers(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
-	e, s := clitest.ServerWithoutBucket(t)
-	r := &repair{t, g, e.URL()}
-	aBucket(jetstream.KeyValueConfig{})(g, t, s.JetStream)
+	r := &repair{newServer(t)}
+	aBucket(jetstream.KeyValueConfig{})(r.fixture)
 	code, _, stderr := r.run("bucket", "add", "--ttl", "7s")
-	g.Expect(code).To(Equal(cli.ExitFailure))
-	g.Expect(stderr).To(ContainSubstring("TTL: none instead of 7s"))
+	r.Expect(code).To(Equal(cli.ExitFailure))
+	r.Expect(stderr).To(ContainSubstring("TTL: none instead of 7s"))
 	named := commands(stderr)
-	g.Expect(named).To(HaveLen(1), stderr)
+	r.Expect(named).To(HaveLen(1), stderr)
 	code, _, stderr = r.run(named[0]...)
-	g.Expect(code).To(Equal(cli.ExitOK), stderr)
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
 	code, _, stderr = r.run("bucket", "add", "--ttl", "7s")
-	g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	g.Expect(stderr).To(ContainSubstring("exists with this configuration"))
+	r.Expect(code).To(Equal(cli.ExitOK), stderr)
+	r.Expect(stderr).To(ContainSubstring("exists with this configuration"))
 }
 
 func TestARefusedChangeOfTheTTLNamesWhatWorks(t *testing.T) {
 	t.Parallel()
-	f := clitest.New(t, 10*time.Second)
-	r := &repair{t, NewWithT(t), f.Server.URL()}
-	lose(f, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0; delete(cfg.Metadata, kv.LongestTTLMetadata) })
+	f := newFixture(t, 10*time.Second)
+	r := &repair{f}
+	lose(f.Fixture, func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 0; delete(cfg.Metadata, kv.LongestTTLMetadata) })
 	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"lease_ms": 9000, "interval_ms": 2500}))
 	f.Put("mail", clitest.LeaderRecord("web-2", nil)) // of a version that stated no lease
 	before := clitest.BucketConfig(t, f.Client, cli.DefaultBucket)
@@ -464,32 +433,27 @@ func TestTheFixForABucketOfChoriaAddsNoMarkersAndItsLeaderLeadsOn(t *testing.T) 
 	inRealTime(t)
 	const ttl = 4 * time.Second
 	for name, c := range map[string]struct {
-		make   func(g *WithT, t *testing.T, js jetstream.JetStream)
+		make   func(*fixture)
 		change func(*jetstream.StreamConfig)
 		code   string
 	}{
-		"made for it, without its TTL": {func(g *WithT, t *testing.T, js jetstream.JetStream) {
-			_, err := election.CreateBucket(t.Context(), js, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl, ChoriaCompatible: true})
-			g.Expect(err).NotTo(HaveOccurred())
+		"made for it, without its TTL": {func(f *fixture) {
+			_, err := election.CreateBucket(t.Context(), f.Client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl, ChoriaCompatible: true})
+			f.Expect(err).NotTo(HaveOccurred())
 		}, func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, "no-ttl"},
 		"made by it": {aBucket(jetstream.KeyValueConfig{TTL: ttl}), func(*jetstream.StreamConfig) {}, "republish"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, client := clitest.ServerWithoutBucket(t)
-			r := &repair{t, NewWithT(t), server.URL()}
-			c.make(r.WithT, t, client.JetStream)
-			bucket, err := client.OpenBucket(t.Context(), cli.DefaultBucket)
+			r := &repair{newServer(t)}
+			c.make(r.fixture)
+			bucket, err := r.Client.OpenBucket(t.Context(), cli.DefaultBucket)
 			r.Expect(err).NotTo(HaveOccurred())
-			e, err := election.NewElection("web-1", "jobs", bucket, election.WithPlainValue(), election.WithSplay(0), election.WithStandDown(0), election.WithCampaignInterval(time.Second))
-			r.Expect(err).NotTo(HaveOccurred())
-			go func() { _ = e.Start(t.Context()) }()
-			t.Cleanup(func() { clitest.Shutdown(t, e) })
-			r.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+			e := clitest.Lead(t, bucket, "web-1", "jobs", election.WithPlainValue(), election.WithCampaignInterval(time.Second))
 			term, _ := e.Term()
-			lose(&clitest.Fixture{Gomega: r.WithT, T: t, Client: client}, c.change)
+			lose(r.Fixture, c.change)
 			r.repairAll(c.code)
-			now := clitest.BucketConfig(t, client, cli.DefaultBucket)
+			now := clitest.BucketConfig(t, r.Client, cli.DefaultBucket)
 			r.Expect(now.LimitMarkerTTL).To(BeZero())
 			r.Expect(now.TTL).To(Equal(ttl))
 			r.Consistently(func() uint64 { now, _ := e.Term(); return now.Number }, ttl+time.Second, 50*time.Millisecond).Should(Equal(term.Number))
@@ -499,9 +463,9 @@ func TestTheFixForABucketOfChoriaAddsNoMarkersAndItsLeaderLeadsOn(t *testing.T) 
 
 func TestTheFixForALongTTLIsRefusedUntilNobodyLeadsAndWorksThen(t *testing.T) {
 	t.Parallel()
-	f := clitest.New(t, 2*time.Minute)
+	f := newFixture(t, 2*time.Minute)
 	f.StartLeader()
-	r := &repair{t, NewWithT(t), f.Server.URL()}
+	r := &repair{f}
 	found := r.findings()
 	r.Expect(codes(found)).To(Equal([]string{"ttl-long"}))
 	r.Expect(found[0].Fix).To(HavePrefix(kv.Idle + ", then run"))

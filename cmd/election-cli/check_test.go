@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -88,10 +90,6 @@ func TestAFailedCheckIsUnknownInEveryFormat(t *testing.T) {
 			g.Expect(stderr).To(ContainSubstring("cannot connect"), format)
 		}
 	}
-	for _, args := range [][]string{{"--bogus"}, {"--format", "yaml"}, {"a b"}, {"--json", "--format", "nagios"}, {"--grace=-1s"}, {"k", "--overdue", "0s"}} {
-		code, _, stderr := runInProcess(append([]string{"check"}, args...)...)
-		g.Expect(code).To(Equal(3), "%q %s", args, stderr)
-	}
 }
 
 func TestCheckWaitsForALeaderForTheGracePeriod(t *testing.T) {
@@ -141,4 +139,21 @@ func TestWrongUsageOfACheckForNagiosIsUnknownOnStdout(t *testing.T) {
 	g.Expect(code).To(Equal(3))
 	g.Expect(stdout).To(MatchRegexp(`^ELECTION UNKNOWN - .*bogus.*\n$`))
 	g.Expect(stderr).To(ContainSubstring("bogus"))
+}
+
+func TestEveryCodeThatIsDocumentedCanBeIgnoredAndNoOther(t *testing.T) {
+	g := NewWithT(t)
+	source, err := os.ReadFile("../../admin/check.go")
+	g.Expect(err).NotTo(HaveOccurred())
+	_, table, _ := strings.Cut(string(source), "// Finding is one result of [Check].")
+	table, _, _ = strings.Cut(table, "type Finding struct")
+	_, own, _ := strings.Cut(checkup.Help, "those of the Go package admin, and\n")
+	own, _, _ = strings.Cut(own, "The codes that begin with expect-")
+	var documented []string
+	for line := range strings.Lines(strings.ReplaceAll(table, "//\t", "    ") + own) {
+		if codes := regexp.MustCompile(`^ {4}([a-z, -]+?) +(critical|warning|info)`).FindStringSubmatch(line); codes != nil {
+			documented = append(documented, strings.Split(codes[1], ", ")...)
+		}
+	}
+	g.Expect(findingCodes).To(ConsistOf(documented))
 }

@@ -10,8 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
-	"github.com/natscampaign/election/internal/cli/embedded"
 	"github.com/natscampaign/election/internal/cli/supervise"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -26,7 +26,7 @@ func TestWrongCredentialsEndADrillAndACampaign(t *testing.T) {
 		g.Expect(stderr).To(MatchRegexp("(?i)authorization violation"))
 		g.Expect(stdout + stderr).NotTo(ContainSubstring("s3cret"))
 	}
-	code, _, stderr := runInProcess("campaign", "key", "--user", "right", "-s", s.ClientURL(), "--timeout", "500ms")
+	code, _, stderr := runInProcess("campaign", "key", "--user", "right", "-s", s.ClientURL(), "--timeout", "3s")
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stderr).To(ContainSubstring("has no JetStream for this account"))
 }
@@ -63,42 +63,25 @@ func TestAConnectionThatCannotWorkSaysWhyAndEndsAfterTheConnectTimeout(t *testin
 	}
 }
 
-func TestTheErrorForAMissingBucketSaysHowToCreateIt(t *testing.T) {
-	g := NewWithT(t)
-	e, err := embedded.Start(embedded.Config{})
-	g.Expect(err).NotTo(HaveOccurred())
-	defer e.Stop()
-	code, _, stderr := runInProcess("campaign", "key", "--bucket", "SOME", "-s", e.URL())
-	g.Expect(code).To(Equal(cli.ExitFailure))
-	g.Expect(stderr).To(And(ContainSubstring(`no bucket "SOME"`), ContainSubstring("'election-cli bucket add --bucket SOME'")))
+func TestCommandsFailAtOnceWithoutTheBucketAndSayHowToCreateIt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, clitest.LongTTL)
+	for _, line := range []string{"ls", "info", "info k", "watch", "wait k", "evict k --force", "campaign k"} {
+		code, stdout, stderr := f.run(append(strings.Fields(line), "--bucket", "NONE")...)
+		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), line)
+		f.Expect(stderr).To(And(ContainSubstring(`no bucket "NONE"`), ContainSubstring("election-cli bucket add --bucket NONE")), line)
+	}
 }
 
-func TestARefusalOfTheServerIsNamedWhereItMattersAndNowhereElse(t *testing.T) {
-	t.Parallel()
+func TestReadingCommandsFailAtOnceWithoutAServer(t *testing.T) {
+	natstest.SkipIfShort(t)
 	g := NewWithT(t)
-	user := func(name string, publish ...string) *server.User {
-		return &server.User{Username: name, Password: "p", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-		}}
+	for _, line := range []string{"ls", "info", "info k", "wait k --max-wait 1h"} {
+		code, _, stderr := runInProcess(append(strings.Fields(line), "-s", "nats://127.0.0.1:1")...)
+		g.Expect(code).To(Equal(cli.ExitFailure), line)
+		g.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused"), line)
 	}
-	s := natstest.StartNode(t, "server", &server.Options{
-		JetStream: true,
-		Users:     []*server.User{user("operator", ">"), user("monitor", "$JS.API.STREAM.INFO.>")},
-	})
-	run := func(user string, args ...string) (int, string) {
-		code, _, stderr := runBinary(t, append(args, "-s", s.ClientURL(), "--user", user, "--password", "p", "--timeout", "500ms")...)
-		return code, stderr
-	}
-	code, stderr := run("operator", "bucket", "add")
-	g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	code, stderr = run("monitor", "ls")
-	g.Expect(code).To(Equal(cli.ExitOK))
-	g.Expect(stderr).To(MatchRegexp(`\ANobody leads in bucket "LEADER_ELECTION" .*\n\z`), "ls can do without what was refused")
-	code, stderr = run("monitor", "info", "jobs")
-	g.Expect(code).To(Equal(cli.ExitFailure))
-	g.Expect(stderr).To(ContainSubstring("the server does not permit this user to publish to $JS.API.DIRECT.GET.KV_LEADER_ELECTION.$KV.LEADER_ELECTION.jobs\n"))
-	code, stderr = run("monitor", "wait", "jobs", "--max-wait", "500ms")
-	g.Expect(code).To(Equal(cli.ExitFailure))
-	// By a warning, by the error, or by both: the error may end the command before the connection has reported the refusal.
-	g.Expect(stderr).To(MatchRegexp(`(?i)the server does not permit this user to publish to \$JS\.API\.CONSUMER\.CREATE\.KV_LEADER_ELECTION\.`))
+	code, _, stderr := runInProcess("wait", "jobs", "--max-wait", "200ms", "--connect-timeout", "1h", "-s", "nats://127.0.0.1:1")
+	g.Expect(code).To(Equal(cli.ExitFailure), "nothing is known of the condition")
+	g.Expect(stderr).To(ContainSubstring(`"jobs" could not be observed within 200ms`))
 }

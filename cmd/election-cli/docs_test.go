@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"path/filepath"
@@ -207,13 +206,8 @@ func (r *reader) elect(key string) {
 	r.T.Helper()
 	if r.candidates[key] == nil {
 		for _, name := range []string{"web-1", "web-2", "web-3"} {
-			e, err := election.NewElection(name, key, r.Bucket, election.WithSplay(0), election.WithStandDown(0))
-			r.Expect(err).NotTo(HaveOccurred())
-			go func() { _ = e.Start(context.Background()) }()
-			r.T.Cleanup(func() { clitest.Shutdown(r.T, e) })
-			r.candidates[key] = append(r.candidates[key], e)
+			r.candidates[key] = append(r.candidates[key], clitest.Campaign(r.T, r.Bucket, name, key))
 		}
 	}
-	r.Eventually(func() bool { return slices.ContainsFunc(r.candidates[key], (*election.Election).IsLeader) }).
-		WithTimeout(clitest.Timeout).Should(BeTrue(), "somebody leads in %s", key)
+	r.Eventually(func() bool { return slices.ContainsFunc(r.candidates[key], (*election.Election).IsLeader) }).Should(BeTrue(), "somebody leads in %s", key)
 }

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,29 +38,22 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.ServerWithBucket(t, 6*time.Second)
-	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
-	g.Expect(err).NotTo(HaveOccurred())
+	f := newFixture(t, 6*time.Second)
 	var won, lost atomic.Int32
 	candidate := func(name string) *election.Election {
-		c, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0), election.WithCampaignInterval(500*time.Millisecond),
+		return clitest.Campaign(t, f.Bucket, name, "scheduler", election.WithCampaignInterval(500*time.Millisecond),
 			election.OnWon(func() { won.Add(1) }), election.OnLost(func() { lost.Add(1) }))
-		g.Expect(err).NotTo(HaveOccurred())
-		done := make(chan error, 1)
-		go func() { done <- c.Start(t.Context()) }()
-		t.Cleanup(func() { c.Stop(); g.Expect(<-done).To(Succeed()) })
-		return c
 	}
 	leader := candidate("staging-1")
-	g.Eventually(leader.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+	g.Eventually(leader.IsLeader).Should(BeTrue())
 	term, _ := leader.Term()
 	follower := candidate("staging-2")
-	g.Eventually(func() *election.Leader { return follower.Status().Leader }).WithTimeout(clitest.Timeout).ShouldNot(BeNil())
+	g.Eventually(func() *election.Leader { return follower.Status().Leader }).ShouldNot(BeNil())
 	before, err := leader.Leader(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 
 	// The drill must create its own bucket even if --bucket names this one.
-	code, stdout, stderr := runBinary(t, "drill", "-s", e.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	code, stdout, stderr := runBinary(t, "drill", "-s", f.Server.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var r drill.Report
 	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
@@ -71,7 +69,7 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	g.Expect(after.Instance).To(Equal(before.Instance))
 	g.Expect(after.Revision).To(BeNumerically(">", before.Revision), "the leader renewed during the drill")
 	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", r.DurationS/0.5+3), "only the leader wrote to the bucket")
-	g.Expect(streamsOf(t, s)).To(ConsistOf("KV_" + cli.DefaultBucket))
+	g.Expect(streamsOf(t, f.Client)).To(ConsistOf("KV_" + cli.DefaultBucket))
 }
 
 func TestADrillThatFailsRemovesItsBucket(t *testing.T) {
@@ -79,12 +77,10 @@ func TestADrillThatFailsRemovesItsBucket(t *testing.T) {
 	g := NewWithT(t)
 	const connections = 2 // one for the test, one for the drill's operator, none for its candidates
 	srv := natstest.StartNode(t, "server", &server.Options{JetStream: true, MaxConn: connections})
-	s, err := (&cli.ConnectionFlags{Server: srv.ClientURL(), Timeout: clitest.Timeout}).Connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(s.Conn.Close)
+	s := clitest.Connect(t, srv.ClientURL(), "")
 
 	var created atomic.Int32
-	_, err = s.Conn.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { created.Add(1) })
+	_, err := s.Conn.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(*nats.Msg) { created.Add(1) })
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.Conn.Flush()).To(Succeed())
 	g.Eventually(func(g Gomega) { // a client of an earlier test, whose server had the same port, may take the operator's connection
@@ -93,6 +89,48 @@ func TestADrillThatFailsRemovesItsBucket(t *testing.T) {
 		g.Expect(strings.ToLower(stderr)).To(ContainSubstring("maximum connections"))
 		g.Expect(s.Conn.Flush()).To(Succeed())
 		g.Expect(created.Load()).To(BeNumerically(">", 0), "the drill had created its bucket")
-	}).WithTimeout(clitest.Timeout).Should(Succeed())
+	}).Should(Succeed())
 	g.Expect(streamsOf(t, s)).To(BeEmpty())
+}
+
+func TestADrillOfAlertsServesWhatTheAlertsAreAbout(t *testing.T) {
+	skipWithoutInterrupts(t)
+	t.Parallel()
+	s := startServing(t, "drill", "--alerts", ":0", "--alert", "ElectionNoStandby", "--alert", "ElectionNoLeader")
+	metrics := s.url("Metrics are served")
+	s.g.Eventually(fetch(metrics)).Should(And(
+		MatchRegexp(`election_standby{bucket="ALERT_DRILL",election="ElectionNoStandby",identity="alone"} 0`),
+		MatchRegexp(`election_leader{bucket="ALERT_DRILL",election="ElectionNoStandby",identity="alone"} 1`),
+		MatchRegexp(`election_healthy{bucket="ALERT_DRILL",election="ElectionNoLeader",identity="sick"} 0`),
+		Not(ContainSubstring("ElectionPaused")),
+	))
+	s.g.Expect(s.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	s.g.Expect(s.cmd.Wait()).To(Succeed(), "an interrupt is the normal end")
+}
+
+func TestADrillWritesItsResultEvenIfItCannotWriteTheDrawing(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	d := &drillCommand{Env: &cli.Env{Stdout: &out, Stderr: io.Discard}, svg: filepath.Join(t.TempDir(), "drill.svg")}
+	full := errors.New("no space left on device")
+	g.Expect(d.writeResult(&drill.Report{}, func(io.Writer) error { return full })).To(MatchError(full))
+	g.Expect(out.String()).To(ContainSubstring("time until a candidate leads"))
+}
+
+func TestADrillWritesItsResultEvenIfItCannotRemoveItsBucket(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	srv := natstest.StartNode(t, "server", &server.Options{JetStream: true,
+		Users: []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.DELETE.*"}},
+		}}},
+	})
+	url := strings.Replace(srv.ClientURL(), "://", "://u:p@", 1)
+	code, stdout, stderr := runBinary(t, "drill", "-s", url, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	g.Expect(code).To(Equal(cli.ExitFailure), stderr)
+	g.Expect(stderr).To(ContainSubstring("cannot remove bucket"))
+	var r drill.Report
+	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed(), stdout)
+	g.Expect(r.Samples).To(BeNumerically(">", 0))
 }

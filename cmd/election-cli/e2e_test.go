@@ -1,15 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -62,14 +57,6 @@ func TestDrillPassesAndReportsEveryKindOfFailover(t *testing.T) {
 	g.Expect(clitest.SVGTexts(g, drawing)).To(ContainElements("candidate-1", "candidate-3", "cut", "delete", MatchRegexp(`^0 ms with two leaders(, no samples for [0-9.]+m?s)?$`)))
 }
 
-// skipWithoutInterrupts skips a test that interrupts a process on a system where processes cannot be interrupted.
-func skipWithoutInterrupts(t *testing.T) {
-	t.Helper()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows cannot interrupt a process")
-	}
-}
-
 func TestAnInterruptedDrillRemovesItsBucket(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
@@ -78,13 +65,11 @@ func TestAnInterruptedDrillRemovesItsBucket(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
 	cmd, stdout, _ := command(t, "drill", "-s", e.URL())
-	progress, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("first election")))
+	p := followLog(g, cmd)
+	p.says("first election")
 	g.Expect(e.Server.NumClients()).To(Equal(4), "each candidate has a connection of its own, and so does the operator")
 	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("interrupted; it removed its bucket from the server")))
+	p.says("interrupted; it removed its bucket from the server")
 	g.Expect(cmd.Wait()).NotTo(Succeed())
 	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	g.Expect(stdout.String()).To(BeEmpty())
@@ -93,64 +78,17 @@ func TestAnInterruptedDrillRemovesItsBucket(t *testing.T) {
 	g.Eventually(func() int { return account.JetStreamUsage().Streams }).Should(BeZero())
 }
 
-// linesOf replaces a buffer with a pipe, and returns the lines that arrive in the pipe.
-func linesOf(buffer *io.Writer, pipe func() (io.ReadCloser, error)) (<-chan string, error) {
-	*buffer = nil
-	r, err := pipe()
-	if err != nil {
-		return nil, err
-	}
-	lines := make(chan string, 1000)
-	go func() {
-		for s := bufio.NewScanner(r); s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
-	return lines, nil
-}
-
-// candidateProcess is a campaign that runs as a process of its own, and its events.
-type candidateProcess struct {
-	g      Gomega
-	cmd    *exec.Cmd
-	lines  <-chan string
-	stderr *bytes.Buffer
-}
-
 // startCampaign starts a candidate for the key jobs.
-func startCampaign(t *testing.T, args ...string) *candidateProcess {
+func startCampaign(t *testing.T, args ...string) *process {
 	t.Helper()
 	return startCandidate(t, append([]string{"campaign", "jobs", "--json"}, args...)...)
 }
 
 // startCandidate starts a command that is a candidate and writes events as JSON.
-func startCandidate(t *testing.T, args ...string) *candidateProcess {
+func startCandidate(t *testing.T, args ...string) *process {
 	t.Helper()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, args...)
-	lines, err := linesOf(&cmd.Stdout, cmd.StdoutPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	return &candidateProcess{g: g, cmd: cmd, lines: lines, stderr: stderr}
-}
-
-// next waits for the next event, and expects its name.
-func (c *candidateProcess) next(name string) (e events.Event) {
-	var line string
-	c.g.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line), name)
-	expectSchema(c.g, "campaign", line)
-	c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
-	c.g.Expect(e.Event).To(Equal(name), line)
-	return e
-}
-
-// interrupt interrupts the process, and expects the events and the exit code 0.
-func (c *candidateProcess) interrupt(events ...string) {
-	c.g.Expect(c.cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	for _, name := range events {
-		c.next(name)
-	}
-	c.g.Expect(c.cmd.Wait()).To(Succeed(), c.stderr.String())
+	cmd, _, _ := command(t, args...)
+	return follow(NewWithT(t), cmd)
 }
 
 func TestACampaignOnAnEmbeddedServerLeadsUntilInterrupted(t *testing.T) {
@@ -173,12 +111,12 @@ func TestAnInterruptedCampaignHandsOverToAnotherCandidate(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
-	one := startCampaign(t, "-s", e.URL(), "--name", "web-1", "--interval", "500ms")
+	server := newFixture(t, 6*time.Second).Server
+	one := startCampaign(t, "-s", server.URL(), "--name", "web-1", "--interval", "500ms")
 	one.next(events.Started)
 	one.next(events.Elected)
 	old := one.next(events.Leading)
-	two := startCampaign(t, "-s", e.URL(), "--name", "web-2", "--interval", "500ms")
+	two := startCampaign(t, "-s", server.URL(), "--name", "web-2", "--interval", "500ms")
 	two.next(events.Started)
 	g.Expect(two.next(events.Following).Leader).To(Equal("web-1"))
 	one.interrupt(events.Lost, events.Released, events.Stopped)
@@ -191,7 +129,7 @@ func TestACampaignServesItsMetrics(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	s := startServing(t, "campaign", "jobs", "--embedded", "--metrics", "127.0.0.1:0", "--metrics-namespace", "shop", "--metrics-choria")
-	s.g.Eventually(fetch(s.url("Metrics are served"))).WithTimeout(clitest.Timeout).Should(And(
+	s.g.Eventually(fetch(s.url("Metrics are served"))).Should(And(
 		MatchRegexp(`(?m)^shop_election_leader{bucket="LEADER_ELECTION",election="jobs",identity="`+regexp.QuoteMeta(cli.Host())+`"} `),
 		MatchRegexp(`(?m)^shop_election_transitions_total{bucket="LEADER_ELECTION",election="jobs"`), MatchRegexp(`(?m)^shop_election_build_info{`),
 		MatchRegexp(`(?m)^choria_election_leader{bucket="LEADER_ELECTION",election="jobs"`), MatchRegexp(`(?m)^choria_election_campaigns{`),

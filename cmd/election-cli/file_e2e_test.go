@@ -26,29 +26,29 @@ import (
 )
 
 // startFile starts 'file jobs PATH'.
-func startFile(t *testing.T, path string, args ...string) *candidateProcess {
+func startFile(t *testing.T, path string, args ...string) *process {
 	t.Helper()
 	return startCandidate(t, append([]string{"file", "jobs", path, "--json"}, args...)...)
 }
 
 // awaitLeaderFile waits until the only candidate of an election leads, and returns its leader file. On a busy machine a candidate may win
 // the key and lose it again before its leadership counts.
-func (c *candidateProcess) awaitLeaderFile(path string) leaderfile.Content {
-	c.next(events.Started)
+func (p *process) awaitLeaderFile(path string) leaderfile.Content {
+	p.next(events.Started)
 	var e events.Event
 	for e.Event != events.Leading {
-		c.g.Expect(absent(path)).To(BeTrue(), "there is no leader file before leadership counts")
+		p.g.Expect(absent(path)).To(BeTrue(), "there is no leader file before leadership counts")
 		var line string
-		c.g.Eventually(c.lines).WithTimeout(clitest.Timeout).Should(Receive(&line))
-		c.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
+		p.g.Eventually(p.lines).Should(Receive(&line))
+		p.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	}
-	content := c.readEventually(path)
-	c.g.Expect(content.Token).To(Equal(e.Token))
+	content := p.readEventually(path)
+	p.g.Expect(content.Token).To(Equal(e.Token))
 	return content
 }
 
 // startLeaderFile starts 'file jobs PATH' and waits until the candidate leads. It returns the path and the first content of the file too.
-func startLeaderFile(t *testing.T, url string, args ...string) (c *candidateProcess, path string, first leaderfile.Content) {
+func startLeaderFile(t *testing.T, url string, args ...string) (c *process, path string, first leaderfile.Content) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "leader.json")
 	c = startFile(t, path, append([]string{"-s", url, "--interval", "500ms"}, args...)...)
@@ -56,13 +56,13 @@ func startLeaderFile(t *testing.T, url string, args ...string) (c *candidateProc
 }
 
 // readEventually waits until there is a leader file, and returns its content.
-func (c *candidateProcess) readEventually(path string) (content leaderfile.Content) {
-	c.g.Eventually(func() (err error) {
+func (p *process) readEventually(path string) (content leaderfile.Content) {
+	p.g.Eventually(func() (err error) {
 		content, err = leaderfile.Read(path)
 		return err
-	}).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(Succeed())
+	}).WithPolling(time.Millisecond).Should(Succeed())
 	if text, err := os.ReadFile(path); err == nil { // the leader may have removed it meanwhile
-		expectSchema(c.g, "leader-file", string(text))
+		expectSchema(p.g, "leader-file", string(text))
 	}
 	return content
 }
@@ -85,8 +85,8 @@ const betweenReads = 20 * time.Microsecond
 func TestAReaderAlwaysSeesAWholeLeaderFileWhileItsHostLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 4*time.Second)
-	c, path, first := startLeaderFile(t, e.URL(), "--name", "web-1")
+	server := newFixture(t, 4*time.Second).Server
+	c, path, first := startLeaderFile(t, server.URL(), "--name", "web-1")
 	g := c.g
 	g.Expect(first.Name).To(Equal("web-1"))
 	g.Expect(first.Key).To(Equal("jobs"))
@@ -119,10 +119,10 @@ func TestAReaderAlwaysSeesAWholeLeaderFileWhileItsHostLeads(t *testing.T) {
 func TestTheLeaderFileIsRemovedBeforeAnotherHostHasOne(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
-	a, one, old := startLeaderFile(t, e.URL(), "--name", "web-1")
+	server := newFixture(t, 6*time.Second).Server
+	a, one, old := startLeaderFile(t, server.URL(), "--name", "web-1")
 	two := filepath.Join(t.TempDir(), "leader.json")
-	b := startFile(t, two, "-s", e.URL(), "--name", "web-2")
+	b := startFile(t, two, "-s", server.URL(), "--name", "web-2")
 	b.next(events.Started)
 	b.next(events.Following)
 	g := a.g
@@ -139,12 +139,12 @@ func TestTheLeaderFileIsRemovedBeforeAnotherHostHasOne(t *testing.T) {
 func TestTheLeaderFileOfAStoppedProcessExpires(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 2*time.Second)
-	c, path, _ := startLeaderFile(t, e.URL())
+	server := newFixture(t, 2*time.Second).Server
+	c, path, _ := startLeaderFile(t, server.URL())
 	g := c.g
 	g.Expect(c.cmd.Process.Signal(processes.SignalStop)).To(Succeed())
 	g.Expect(checkCode(path)).To(Equal(cli.ExitOK))
-	g.Eventually(func() int { return checkCode(path) }).WithTimeout(clitest.Timeout).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
+	g.Eventually(func() int { return checkCode(path) }).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
 	content, err := leaderfile.Read(path)
 	g.Expect(err).NotTo(HaveOccurred(), "the process could not remove the file")
 	g.Expect(time.Now()).To(BeTemporally(">=", content.Expiry))
@@ -152,24 +152,24 @@ func TestTheLeaderFileOfAStoppedProcessExpires(t *testing.T) {
 	g.Eventually(func() bool {
 		now, err := leaderfile.Read(path)
 		return err != nil || now.Term > content.Term
-	}).WithTimeout(clitest.Timeout).WithPolling(time.Millisecond).Should(BeTrue())
+	}).WithPolling(time.Millisecond).Should(BeTrue())
 }
 
 func TestTheLeaderFileOfAKilledProcessExpiresAndTheNextStartRemovesIt(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 2*time.Second)
-	c, path, _ := startLeaderFile(t, e.URL())
+	server := newFixture(t, 2*time.Second).Server
+	c, path, _ := startLeaderFile(t, server.URL())
 	g := c.g
 	g.Expect(c.cmd.Process.Kill()).To(Succeed())
 	g.Expect(c.cmd.Wait()).NotTo(Succeed())
 	content, err := leaderfile.Read(path)
 	g.Expect(err).NotTo(HaveOccurred(), "the process could not remove the file")
-	g.Eventually(func() int { return checkCode(path) }).WithTimeout(clitest.Timeout).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
+	g.Eventually(func() int { return checkCode(path) }).WithPolling(5 * time.Millisecond).Should(Equal(cli.ExitNegative))
 	g.Expect(time.Now()).To(BeTemporally(">=", content.Expiry))
 
 	next := startFile(t, path, "-s", "nats://127.0.0.1:1")
-	g.Eventually(func() bool { return absent(path) }).WithTimeout(clitest.Timeout).Should(BeTrue(), "even without a server")
+	g.Eventually(func() bool { return absent(path) }).Should(BeTrue(), "even without a server")
 	next.interrupt()
 }
 
@@ -177,12 +177,15 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, _ := clitest.ServerWithBucket(t, 3*time.Second)
-	link, url := linkTo(t, e.URL())
+	server := newFixture(t, 3*time.Second).Server
+	link, url := linkTo(t, server.URL())
 	c, path, content := startLeaderFile(t, url)
 	link.Cut()
-	for ; !absent(path); time.Sleep(betweenReads) {
-		now := time.Now()
+	for ; ; time.Sleep(betweenReads) {
+		now := time.Now() // before the look: the file is there later
+		if absent(path) {
+			break
+		}
 		if read, err := leaderfile.Read(path); err == nil {
 			content = read // a renewal may have been in flight when the link was cut
 		}
@@ -198,8 +201,8 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, s := clitest.ServerWithBucket(t, 6*time.Second)
-	c, path, _ := startLeaderFile(t, e.URL())
+	f := newFixture(t, 6*time.Second)
+	c, path, _ := startLeaderFile(t, f.Server.URL())
 	g := c.g
 	g.Expect(os.WriteFile(path, []byte("another program's data"), 0o600)).To(Succeed())
 	c.next(events.Lost)
@@ -209,9 +212,7 @@ func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 	g.Expect(c.cmd.ProcessState.ExitCode()).To(Equal(cli.ExitFailure))
 	g.Expect(c.stderr.String()).To(And(ContainSubstring("gives up leadership"), ContainSubstring("not a leader file")))
 	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("another program's data"))
-	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
-	g.Expect(err).NotTo(HaveOccurred())
-	o, err := observe.New(bucket)
+	o, err := observe.New(f.Bucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = o.Leader(context.Background(), "jobs")
 	g.Expect(err).To(MatchError(election.ErrNoLeader))
@@ -220,9 +221,9 @@ func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstStillLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
-	c, path, content := startLeaderFile(t, e.URL())
-	code, stdout, stderr := runBinary(t, "file", "other", path, "-s", e.URL())
+	server := newFixture(t, 6*time.Second).Server
+	c, path, content := startLeaderFile(t, server.URL())
+	code, stdout, stderr := runInProcess("file", "other", path, "-s", server.URL())
 	c.g.Expect(code).To(Equal(cli.ExitFailure))
 	c.g.Expect(stdout).To(BeEmpty())
 	c.g.Expect(stderr).To(And(ContainSubstring("another process"), ContainSubstring(fmt.Sprintf("%s.lock", path))))

@@ -34,7 +34,7 @@ func TestAFileThatIsNotALeaderFileIsNeitherReplacedNorRemoved(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(contentWritten(time.Now()).Write(path)).NotTo(Succeed(), path)
 		g.Expect(leaderfile.Remove(path)).NotTo(Succeed(), path)
-		code, _, stderr := runBinary(t, "file", "jobs", path, "-s", "nats://127.0.0.1:1")
+		code, _, stderr := runInProcess("file", "jobs", path, "-s", "nats://127.0.0.1:1")
 		g.Expect(code).To(Equal(cli.ExitFailure))
 		g.Expect(stderr).To(And(ContainSubstring(path), Or(ContainSubstring("move the file away"), ContainSubstring("symbolic link"))))
 		after, err := os.Lstat(path)

@@ -49,7 +49,7 @@ var bucketFixes = map[string]map[string]func(*fixing){
 			})
 			_, err := hub.Put(f.T.Context(), "mail", []byte("stranger"))
 			f.must(err)
-			f.Eventually(func() bool { return f.HasRecord("mail") }).WithTimeout(clitest.Timeout).Should(BeTrue())
+			f.Eventually(func() bool { return f.HasRecord("mail") }).Should(BeTrue())
 			f.must(f.Bucket.Purge(f.T.Context(), "mail"))
 			f.mend(func(fix string) {
 				f.runs(fix, "remove its sources: run 'election-cli bucket edit --bucket LEADER_ELECTION'")
@@ -63,7 +63,7 @@ var bucketFixes = map[string]map[string]func(*fixing){
 	"markers-plain-names": {"a candidate writes its bare name": func(f *fixing) {
 		f.leads(f.campaign("web-1", election.WithPlainValue()))
 		f.mendInAnotherBucket("have them campaign in another bucket, which 'election-cli bucket add --bucket LEADER_ELECTION_CHORIA --ttl 4s --choria-compatible' creates", election.WithPlainValue())
-		f.Eventually(func() any { return f.lookUp(f.code) }).WithTimeout(clitest.Timeout).Should(BeNil(), "nor in the bucket where they were")
+		f.Eventually(func() any { return f.lookUp(f.code) }).Should(BeNil(), "nor in the bucket where they were")
 	}},
 	"not-pinned": {"the server is of an earlier version": func(f *fixing) {
 		f.changeStream(func(c *jetstream.StreamConfig) { c.Metadata = nil })
@@ -86,15 +86,13 @@ var bucketFixes = map[string]map[string]func(*fixing){
 			f.consume(7)
 			bare, err := f.Client.JetStream.KeyValue(f.T.Context(), cli.DefaultBucket)
 			f.must(err)
-			e, err := election.NewElection("web-1", "jobs", struct{ jetstream.KeyValue }{bare})
-			f.must(err)
-			f.start(e)
-			f.Eventually(func() string { return e.Status().Notifications }).WithTimeout(clitest.Timeout).Should(Equal("watch"))
+			e := clitest.Campaign(f.T, struct{ jetstream.KeyValue }{bare}, "web-1", "jobs")
+			f.Eventually(func() string { return e.Status().Notifications }).Should(Equal("watch"))
 			f.mend(func(fix string) {
 				f.Expect(fix).To(ContainSubstring("; in programs with a bare bucket use OpenBucket or WithJetStream, which takes no consumer where the bucket republishes; or "))
 				clitest.Shutdown(f.T, e)
 				e = f.campaign("web-1")
-				f.Eventually(func() string { return e.Status().Notifications }).WithTimeout(clitest.Timeout).Should(Equal("republish"))
+				f.Eventually(func() string { return e.Status().Notifications }).Should(Equal("republish"))
 			})
 		},
 		"the stream is limited": func(f *fixing) {
@@ -146,7 +144,7 @@ func (f *fixing) remake(change func(*jetstream.StreamConfig)) {
 	f.Eventually(func() error { // a server that has just removed its last stream may fail
 		_, err := f.Client.JetStream.CreateStream(f.T.Context(), cfg)
 		return err
-	}).WithTimeout(clitest.Timeout).Should(Succeed())
+	}).Should(Succeed())
 }
 
 // otherBucket makes a bucket.

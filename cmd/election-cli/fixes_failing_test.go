@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/clitest"
@@ -54,9 +53,7 @@ var failingFixes = map[string]func(*fixing){
 		}, "jobs", "--as", "operator")
 	},
 	"the server of a candidate has no room": func(f *fixing) {
-		elsewhere, err := (&cli.ConnectionFlags{Server: f.url, User: "elsewhere", Password: "p", Timeout: clitest.Timeout}).Connect()
-		f.must(err)
-		defer elsewhere.Conn.Close()
+		elsewhere := clitest.Connect(f.T, f.url, "elsewhere")
 		orders, err := elsewhere.JetStream.CreateStream(f.T.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}})
 		f.must(err)
 		for size := 1 << 17; size > 0; size /= 2 {
@@ -118,7 +115,7 @@ func (f *fixing) limitedCandidate(name string) (cmd *exec.Cmd, log *bytes.Buffer
 func (f *fixing) startLimited(name string, args ...string) (cmd *exec.Cmd, log *bytes.Buffer) {
 	f.T.Helper()
 	f.user = "limited"
-	cmd, _, log = command(f.T, f.as(append([]string{"campaign", "jobs", "--name", name}, args...)...)...)
+	cmd, _, log = f.command(append([]string{"campaign", "jobs", "--name", name}, args...)...)
 	f.must(cmd.Start())
 	f.user = "admin"
 	return cmd, log
@@ -133,7 +130,7 @@ func (f *fixing) awaitFailing(why string, args ...any) {
 			return "", err
 		}
 		return found.Message, err
-	}).WithTimeout(clitest.Timeout).Should(And(ContainSubstring("requests of "), ContainSubstring(why)))
+	}).Should(And(ContainSubstring("requests of "), ContainSubstring(why)))
 }
 
 // mendFailing is mend where the finding must say why requests fail.

@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -69,11 +70,24 @@ func (s *replicated) problems() (codes []string, err error) {
 	return codes, err
 }
 
+// peers returns the replicas that info shows, by the names of their servers.
+func (s *replicated) peers() map[string]look.Peer {
+	s.T.Helper()
+	var b look.BucketInfo
+	s.read(cli.ExitOK, &b, "info")
+	s.Expect(slices.ContainsFunc(b.Peers, func(p look.Peer) bool { return p.Leader })).To(BeTrue())
+	peers := map[string]look.Peer{}
+	for _, p := range b.Peers {
+		peers[p.Name] = p
+	}
+	return peers
+}
+
 // awaitQuiet waits until nothing is wrong.
 func (s *replicated) awaitQuiet() {
 	s.T.Helper()
-	s.Eventually(s.problems).WithTimeout(clitest.Timeout).Should(BeEmpty())
-	s.Eventually(s.Client.Conn.IsConnected).WithTimeout(clitest.Timeout).Should(BeTrue())
+	s.Eventually(s.problems).Should(BeEmpty())
+	s.Eventually(s.Client.Conn.IsConnected).Should(BeTrue())
 }
 
 // released is a record under which nobody leads.
@@ -113,8 +127,11 @@ var serverTroubles = []struct {
 }{
 	{"replicas-offline", "a server is down", func(s *replicated) {
 		name := s.followers()[0]
+		s.Expect(s.peers()).To(And(HaveLen(3), HaveKeyWithValue(name, HaveField("Offline", false))))
 		s.down(name)
 		s.mend(func(fix string) {
+			s.Expect(s.peers()).To(HaveKeyWithValue(name, Or(HaveField("Offline", true), HaveField("Current", false))))
+			s.Expect(s.message("replicas-offline")).To(HavePrefix("1 of 3 replicas are offline: " + name))
 			s.Expect(fix).To(HavePrefix("start " + name + " again, or mend the network between the servers; "))
 			s.start(name)
 		})
@@ -157,7 +174,7 @@ var serverTroubles = []struct {
 					return "", err
 				}
 				return string(reply.Data), nil
-			}).WithTimeout(clitest.Timeout).Should(ContainSubstring(`"success":true`))
+			}).Should(ContainSubstring(`"success":true`))
 		})
 		s.Expect(s.followers()).NotTo(ContainElement(name))
 	}},
@@ -166,16 +183,12 @@ var serverTroubles = []struct {
 func TestTheFixOfEachFindingAboutTheServersOfABucketEndsIt(t *testing.T) {
 	natstest.SkipIfShort(t)
 	t.Parallel()
-	g := NewWithT(t)
 	cluster := natstest.StartCluster(t, 4)
-	client, err := (&cli.ConnectionFlags{Server: cluster.URL(), Timeout: clitest.Timeout}).Connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(client.Conn.Close)
-	bucket, err := election.CreateBucket(t.Context(), client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: 30 * time.Second, Replicas: 3})
-	g.Expect(err).NotTo(HaveOccurred())
+	f := fixtureOn(t, cluster.URL(), "", election.BucketConfig{TTL: 30 * time.Second, Replicas: 3})
 	for _, trouble := range serverTroubles {
 		t.Run(trouble.code+", "+trouble.name, func(t *testing.T) {
-			s := &replicated{&fixing{code: trouble.code, url: cluster.URL(), fixture: &fixture{&clitest.Fixture{Gomega: NewWithT(t), T: t, Client: client, Bucket: bucket}}}, cluster}
+			own := &fixture{Fixture: &clitest.Fixture{Gomega: NewWithT(t), T: t, Client: f.Client, Bucket: f.Bucket}, url: f.url}
+			s := &replicated{&fixing{code: trouble.code, fixture: own}, cluster}
 			s.awaitQuiet()
 			trouble.make(s)
 		})

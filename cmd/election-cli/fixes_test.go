@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,7 +145,7 @@ var fixes = map[string]map[string]func(*fixing){
 	}},
 	"leader-elect": {"a stand-down is not over": func(f *fixing) {
 		f.campaign("web-1", election.WithStandDown(2*time.Second))
-		f.Eventually(f.candidates[0].State).WithTimeout(clitest.Timeout).Should(Equal(election.LeaderElectState))
+		f.Eventually(f.candidates[0].State).Should(Equal(election.LeaderElectState))
 		f.mend(func(fix string) {
 			f.runs(fix, "wait for the end of its stand-down: 'election-cli wait jobs' returns then")
 		}, "jobs")
@@ -191,7 +190,7 @@ var fixes = map[string]map[string]func(*fixing){
 			second := f.campaign("web-1")
 			f.Expect(f.finds("same-name", "jobs")).To(HaveSuffix("or give 'transfer' the instance"))
 			var found []struct{ Instance, State string }
-			f.read(0, &found, f.as("candidates", "jobs")...)
+			f.read(0, &found, "candidates", "jobs")
 			f.ok("transfer", "jobs", "--to="+found[slices.IndexFunc(found, func(c struct{ Instance, State string }) bool { return c.State != "leader" })].Instance)
 			f.leads(second)
 		},
@@ -350,7 +349,6 @@ type fixing struct {
 	code       string // of the finding
 	found      bool   // the finding was looked for
 	ttl        time.Duration
-	url, user  string
 	server     *server.Server
 	options    server.Options
 	candidates []*election.Election
@@ -370,16 +368,9 @@ func newFixing(t *testing.T, code string) *fixing {
 			ELSEWHERE: { jetstream: enabled, users: [{user: elsewhere, password: p}] }
 		}`
 	options := &server.Options{JetStream: true, JetStreamMaxStore: maxStore}
-	g := NewWithT(t)
-	g.Expect(options.ProcessConfigString(config)).To(Succeed())
-	f := &fixing{code: code, ttl: 4 * time.Second, user: "admin", server: natstest.StartNode(t, "server", options)}
-	f.options, f.url = *options, f.server.ClientURL()
-	operator, err := (&cli.ConnectionFlags{Server: f.url, User: "admin", Password: "p", Timeout: clitest.Timeout}).Connect()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(operator.Conn.Close)
-	bucket, err := election.CreateBucket(t.Context(), operator.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: f.ttl})
-	g.Expect(err).NotTo(HaveOccurred())
-	f.fixture = &fixture{&clitest.Fixture{Gomega: g, T: t, Client: operator, Bucket: bucket}}
+	NewWithT(t).Expect(options.ProcessConfigString(config)).To(Succeed())
+	f := &fixing{code: code, ttl: 4 * time.Second, server: natstest.StartNode(t, "server", options), options: *options}
+	f.fixture = fixtureOn(t, f.server.ClientURL(), "admin", election.BucketConfig{TTL: f.ttl})
 	f.permit("observer", mayPublish(observes...))
 	f.permit("asks-nobody", mayPublish(observes...))
 	return f
@@ -388,27 +379,6 @@ func newFixing(t *testing.T, code string) *fixing {
 func (f *fixing) must(err error) {
 	f.T.Helper()
 	f.Expect(err).NotTo(HaveOccurred())
-}
-
-// as adds the server and the user, if there is one, to the arguments of a command.
-func (f *fixing) as(args ...string) []string {
-	args = append(slices.Clone(args), "-s", f.url)
-	if f.user != "" {
-		args = append(args, "--user", f.user, "--password", "p")
-	}
-	return args
-}
-
-// run runs a command in this process.
-func (f *fixing) run(args ...string) (code int, stdout, stderr string) {
-	return runInProcess(f.as(args...)...)
-}
-
-// ok runs a command that succeeds.
-func (f *fixing) ok(args ...string) {
-	f.T.Helper()
-	code, _, stderr := f.run(args...)
-	f.Expect(code).To(BeZero(), "%q: %s", args, stderr)
 }
 
 // runs expects the fix to begin with a text, and runs the first command in that.
@@ -421,7 +391,7 @@ func (f *fixing) runs(fix, text string) {
 // findings returns what check finds, or its error. An argument is a string, or a pointer to one that the test changes.
 func (f *fixing) findings(args ...any) ([]checkup.ElectionFinding, error) {
 	f.T.Helper()
-	line := []string{"check", "--json"}
+	line := []string{"check", "--json", "--timeout", "5s"} // which passes where nobody answers
 	for _, a := range args {
 		if p, ok := a.(*string); ok {
 			a = *p
@@ -462,7 +432,7 @@ func (f *fixing) lookUp(code string, args ...any) *checkup.ElectionFinding {
 func (f *fixing) finds(code string, args ...any) (fix string) {
 	f.T.Helper()
 	var found *checkup.ElectionFinding
-	f.Eventually(func() (_ any, err error) { found, err = f.tryToFind(code, args...); return found, err }).WithTimeout(clitest.Timeout).ShouldNot(BeNil(), code)
+	f.Eventually(func() (_ any, err error) { found, err = f.tryToFind(code, args...); return found, err }).ShouldNot(BeNil(), code)
 	f.found = true
 	f.T.Logf("%s: %s. Fix: %s", code, found.Message, found.Fix)
 	return found.Fix
@@ -480,7 +450,7 @@ func (f *fixing) message(code string, args ...any) string {
 func (f *fixing) mend(follow func(fix string), args ...any) {
 	f.T.Helper()
 	follow(f.finds(f.code, args...))
-	f.Eventually(func() (any, error) { return f.tryToFind(f.code, args...) }).WithTimeout(clitest.Timeout).Should(BeNil(), "the trouble is over")
+	f.Eventually(func() (any, error) { return f.tryToFind(f.code, args...) }).Should(BeNil(), "the trouble is over")
 }
 
 // campaign starts a candidate that campaigns for jobs until the end of the test.
@@ -491,10 +461,7 @@ func (f *fixing) campaign(name string, opts ...election.Option) *election.Electi
 
 func (f *fixing) campaignIn(bucket *election.Bucket, name string, opts ...election.Option) *election.Election {
 	f.T.Helper()
-	e, err := election.NewElection(name, "jobs", bucket, append([]election.Option{election.WithSplay(0), election.WithStandDown(0)}, opts...)...)
-	f.must(err)
-	f.start(e)
-	return e
+	return f.notified(clitest.Campaign(f.T, bucket, name, "jobs", opts...))
 }
 
 // heldBack starts a candidate that its program keeps from campaigning.
@@ -503,31 +470,22 @@ func (f *fixing) heldBack(name string) *election.Election {
 	e, err := election.NewElection(name, "jobs", f.Bucket)
 	f.must(err)
 	e.Pause()
-	f.start(e)
-	return e
+	clitest.Start(f.T, e)
+	return f.notified(e)
 }
 
-// start starts a candidate, and returns when it is notified of changes.
-func (f *fixing) start(e *election.Election) {
+// notified returns a candidate that has started when it is notified of changes.
+func (f *fixing) notified(e *election.Election) *election.Election {
 	f.T.Helper()
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = e.Start(context.Background()) }()
-	f.T.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), clitest.Timeout)
-		defer cancel()
-		if err := e.Shutdown(ctx); err != nil && !errors.Is(err, election.ErrStopped) {
-			f.T.Error(err)
-		}
-		<-ended
-	})
 	f.candidates = append(f.candidates, e)
-	f.Eventually(func() string { return e.Status().Notifications }).WithTimeout(clitest.Timeout).ShouldNot(BeEmpty())
+	f.Eventually(func() string { return e.Status().Notifications }).ShouldNot(BeEmpty())
+	return e
 }
 
 // leads waits until a candidate leads.
 func (f *fixing) leads(e *election.Election) {
 	f.T.Helper()
-	f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+	f.Eventually(e.IsLeader).Should(BeTrue())
 }
 
 // linked returns a connection that the test can disturb, with the bucket.

@@ -1,26 +1,65 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
+	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
-// withServer adds the server of the fixture to arguments, if it has one.
+// fixture is a server with a bucket, and runs commands against the server.
+type fixture struct {
+	*clitest.Fixture
+	url  string
+	user string // as whom the commands run, if somebody is named
+}
+
+// newFixture returns a fixture whose bucket has the given TTL. It skips the test with -short.
+func newFixture(t *testing.T, ttl time.Duration) *fixture {
+	t.Helper()
+	skipIfShort(t)
+	f := clitest.New(t, ttl)
+	return &fixture{Fixture: f, url: f.Server.URL()}
+}
+
+// newServer returns a fixture without a bucket. It skips the test with -short.
+func newServer(t *testing.T) *fixture {
+	t.Helper()
+	skipIfShort(t)
+	server, client := clitest.ServerWithoutBucket(t)
+	return &fixture{Fixture: &clitest.Fixture{Gomega: NewWithT(t), T: t, Server: server, Client: client}, url: server.URL()}
+}
+
+// fixtureOn returns a fixture on a server that the test has started, and connects to the server as a user, if one is named.
+func fixtureOn(t *testing.T, url, user string, cfg election.BucketConfig) *fixture {
+	t.Helper()
+	return &fixture{Fixture: clitest.On(t, clitest.Connect(t, url, user), cfg), url: url, user: user}
+}
+
+// withServer adds the server and the user of the fixture to arguments.
 func (f *fixture) withServer(args []string) []string {
-	if f.Server == nil {
-		return args
+	args = append(slices.Clone(args), "-s", f.url)
+	if f.user != "" {
+		args = append(args, "--user", f.user, "--password", clitest.Password)
 	}
-	return append(args, "-s", f.Server.URL())
+	return args
 }
 
 // command returns the built binary with arguments, for the server of the fixture.
@@ -29,13 +68,23 @@ func (f *fixture) command(args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.
 	return command(f.T, f.withServer(args)...)
 }
 
-// run runs the built binary against the server to its end.
+// run runs a command line in this process, for the server of the fixture. JSON output must be as its schema says.
 func (f *fixture) run(args ...string) (code int, stdout, stderr string) {
 	f.T.Helper()
-	return runBinary(f.T, f.withServer(args)...)
+	code, stdout, stderr = runInProcess(f.withServer(args)...)
+	expectOutput(f, args, stdout)
+	return code, stdout, stderr
 }
 
-// read runs the built binary with --json, expects the exit code, and decodes stdout.
+// ok runs a command line that must succeed, and returns what it writes to stdout.
+func (f *fixture) ok(args ...string) (stdout string) {
+	f.T.Helper()
+	code, stdout, stderr := f.run(args...)
+	f.Expect(code).To(Equal(cli.ExitOK), "%q: %s", args, stderr)
+	return stdout
+}
+
+// read runs a command line with --json, expects the exit code, and decodes stdout.
 func (f *fixture) read(code int, into any, args ...string) {
 	f.T.Helper()
 	got, stdout, stderr := f.run(append(args, "--json")...)
@@ -43,13 +92,86 @@ func (f *fixture) read(code int, into any, args ...string) {
 	f.Expect(json.Unmarshal([]byte(stdout), into)).To(Succeed(), stdout)
 }
 
-// fixture is a server with a bucket, and runs the built binary against the server.
-type fixture struct{ *clitest.Fixture }
+// process is a command in a process of its own, and the lines of one of its outputs.
+type process struct {
+	g      Gomega
+	cmd    *exec.Cmd
+	lines  <-chan string
+	stderr *bytes.Buffer // nil if the lines are those of stderr
+}
 
-func newFixture(t *testing.T, ttl time.Duration) *fixture {
+// follow starts a command, and reads the lines that it writes to stdout.
+func follow(g Gomega, cmd *exec.Cmd) *process {
+	cmd.Stdout = nil
+	stdout, err := cmd.StdoutPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	stderr, _ := cmd.Stderr.(*bytes.Buffer)
+	g.Expect(cmd.Start()).To(Succeed())
+	return &process{g, cmd, linesOf(stdout), stderr}
+}
+
+// followLog starts a command, and reads the lines that it writes to stderr.
+func followLog(g Gomega, cmd *exec.Cmd) *process {
+	cmd.Stderr = nil
+	stderr, err := cmd.StderrPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	return &process{g, cmd, linesOf(stderr), nil}
+}
+
+// linesOf returns the lines that arrive in a pipe.
+func linesOf(pipe io.Reader) <-chan string {
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(pipe); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	return lines
+}
+
+// says waits for a line that contains all texts, and returns it. It skips other lines.
+func (p *process) says(texts ...string) (line string) {
+	for {
+		p.g.Eventually(p.lines).Should(Receive(&line), "%q", texts)
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			return line
+		}
+	}
+}
+
+// next waits for the next line, which must be an event of a candidate with the name.
+func (p *process) next(name string) (e events.Event) {
+	var line string
+	p.g.Eventually(p.lines).Should(Receive(&line), name)
+	expectSchema(p.g, "campaign", line)
+	p.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
+	p.g.Expect(e.Event).To(Equal(name), line)
+	return e
+}
+
+// interrupt interrupts the process, and expects the events and the exit code 0.
+func (p *process) interrupt(events ...string) {
+	p.g.Expect(p.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	for _, name := range events {
+		p.next(name)
+	}
+	p.g.Expect(p.cmd.Wait()).To(Succeed(), func() string { return fmt.Sprint(p.stderr) })
+}
+
+// kill kills the process, as kill -9 does.
+func (p *process) kill() {
+	p.g.Expect(p.cmd.Process.Kill()).To(Succeed())
+	_ = p.cmd.Wait()
+}
+
+// skipWithoutInterrupts skips a test that interrupts a process on a system where processes cannot be interrupted.
+func skipWithoutInterrupts(t *testing.T) {
 	t.Helper()
-	skipIfShort(t)
-	return &fixture{clitest.New(t, ttl)}
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows cannot interrupt a process")
+	}
 }
 
 // linkTo returns a link to the server at a URL, and the URL of the link. The link can be cut.

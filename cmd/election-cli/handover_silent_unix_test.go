@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"regexp"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/test/clitest"
@@ -28,25 +26,23 @@ func waitFor(g Gomega, stderr string) time.Duration {
 
 // A leader that hangs must not be evicted: it may lead on until its lease ends, and its successor leads sooner if nobody evicts it.
 func TestResignOfALeaderThatHangsSaysHowLongToWaitForTheNext(t *testing.T) {
-	inRealTime(t)
-	t.Parallel()
 	f := startFleet(t, "web-2")
-	f.g.Expect(f.leader.cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
+	f.Expect(f.leader.cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
 	for _, command := range [][]string{{"resign", "jobs", "--force"}, {"transfer", "jobs", "--to", "web-2"}} {
 		code, _, stderr := f.run(command...)
-		f.g.Expect(code).To(Equal(cli.ExitNegative))
-		f.g.Expect(stderr).To(And(HavePrefix(`election-cli: "web-1" does not answer: it is cut off, hangs, or cannot be asked`), ContainSubstring("sooner than after an eviction")))
+		f.Expect(code).To(Equal(cli.ExitNegative))
+		f.Expect(stderr).To(And(HavePrefix(`election-cli: "web-1" does not answer: it is cut off, hangs, or cannot be asked`), ContainSubstring("sooner than after an eviction")))
 	}
 	time.Sleep(1500 * time.Millisecond) // until a renewal is overdue
 	code, _, stderr := f.run("resign", "jobs", "--force")
 	said := time.Now()
-	f.g.Expect(code).To(Equal(cli.ExitNegative))
-	f.g.Expect(stderr).To(MatchRegexp(`^election-cli: "web-1" does not answer, and has not renewed for \S+: it is cut off or hangs\s`))
-	f.g.Expect(stderr).NotTo(ContainSubstring("evict jobs"))
+	f.Expect(code).To(Equal(cli.ExitNegative))
+	f.Expect(stderr).To(MatchRegexp(`^election-cli: "web-1" does not answer, and has not renewed for \S+: it is cut off or hangs\s`))
+	f.Expect(stderr).NotTo(ContainSubstring("evict jobs"))
 	f.others["web-2"].next(events.Elected)
 	f.others["web-2"].next(events.Leading)
-	f.g.Expect(time.Since(said)).To(BeNumerically("<", waitFor(f.g, stderr)+time.Second))
-	f.g.Expect(f.leader.cmd.Process.Signal(unix.SIGCONT)).To(Succeed())
+	f.Expect(time.Since(said)).To(BeNumerically("<", waitFor(f, stderr)+time.Second))
+	f.Expect(f.leader.cmd.Process.Signal(unix.SIGCONT)).To(Succeed())
 	f.leader.next(events.Lost)
 }
 
@@ -55,20 +51,14 @@ func TestResignOfALeaderThatCannotBeAskedSaysHowToReplaceIt(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f := newFixture(t, 4*time.Second)
-	e, err := election.NewElection("web-1", "jobs", f.Bucket.KeyValue, election.WithSplay(0), election.WithStandDown(0)) // it does not know its connection
-	f.Expect(err).NotTo(HaveOccurred())
-	go func() { _ = e.Start(context.Background()) }()
-	f.T.Cleanup(func() { clitest.Shutdown(f.T, e) })
-	f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
+	e := clitest.Lead(t, f.Bucket.KeyValue, "web-1", "jobs") // which does not know its connection
 	code, _, stderr := f.run("resign", "jobs", "--force")
 	f.Expect(code).To(Equal(cli.ExitNegative))
 	f.Expect(stderr).To(MatchRegexp(`If 'election-cli info jobs' shows that it has renewed, it cannot be asked: stop process \d+ on \S+, or run 'election-cli evict jobs'\n$`))
 	time.Sleep(waitFor(f, stderr))
-	code, stdout, stderr := f.run(commands(stderr)[0]...)
-	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	stdout := f.ok(commands(stderr)[0]...)
 	f.Expect(stdout).To(MatchRegexp(`Renewed: .*ago`))
 	f.Expect(e.IsLeader()).To(BeTrue())
-	code, _, stderr = f.run("evict", "jobs", "--force")
-	f.Expect(code).To(Equal(cli.ExitOK), stderr)
-	f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeFalse())
+	f.ok("evict", "jobs", "--force")
+	f.Eventually(e.IsLeader).Should(BeFalse())
 }

@@ -47,7 +47,7 @@ func TestCommandsThatLeadRenewAtTheIntervalOfTheEnvironment(t *testing.T) {
 			var record map[string]any
 			g.Expect(json.Unmarshal(entry.Value(), &record)).To(Succeed())
 			g.Expect(record).To(HaveKeyWithValue("interval_ms", 7000.0))
-		}).WithTimeout(clitest.Timeout).Should(Succeed(), "%s: %s", key, stderr)
+		}).Should(Succeed(), "%s: %s", key, stderr)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
 	f := newFixture(t, timing.DefaultTTL)
 	for key, c := range commandsThatLead(t) {
 		args := []string{c.args[0], "--interval", "13401ms", "-s", f.Server.URL()}
-		code, stdout, stderr := runBinary(t, append(args, c.args[1:]...)...)
+		code, stdout, stderr := runInProcess(append(args, c.args[1:]...)...)
 		f.Expect(code).To(Equal(c.code), stderr)
 		f.Expect(stdout+stderr).NotTo(Or(ContainSubstring("started"), ContainSubstring("State changed")), "it is refused before the campaign starts")
 		for _, text := range []string{"13.401s", "TTL of 15s", "use 10ms to 13.4s", "or leave --interval out"} {
@@ -74,8 +74,7 @@ func TestCheckForecastsForTheIntervalOfTheCandidates(t *testing.T) {
 		if interval > 0 {
 			args = append(args, "--interval", interval.String())
 		}
-		code, stdout, stderr := f.run(args...)
-		f.Expect(code).To(Equal(cli.ExitOK), stderr)
+		stdout := f.ok(args...)
 		f.Expect(stdout).To(ContainSubstring(survives))
 	}
 	code, stdout, _ := f.run("check", "--interval", "13401ms")

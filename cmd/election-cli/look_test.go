@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/observe"
 )
 
 func TestLsDistinguishesLeadersLeaderElectsAndBareNames(t *testing.T) {
@@ -35,8 +36,7 @@ func TestLsDistinguishesLeadersLeaderElectsAndBareNames(t *testing.T) {
 	f.Expect(all[2].Host).To(Equal("host-of-web-1"))
 	f.Expect(all[2].ExpiresInS).To(And(BeNumerically(">", 0), BeNumerically("<=", 60)))
 
-	code, stdout, stderr := f.run("ls")
-	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	stdout := f.ok("ls")
 	f.Expect(stdout).To(MatchRegexp(`(?m)^choria\tpuppet\.example\.net\tplain\t-\t-\t\S+ ago\t\S+\t-\t-$`))
 	f.Expect(stdout).To(MatchRegexp(`(?m)^leads\tweb-1\tleader\t\S+ \S+ \(\d+h\S+ ago\)\t7\t\S+ ago\t\S+\thost-of-web-1\t-$`))
 }
@@ -84,26 +84,17 @@ func TestTheHelpDocumentsTheJSONFieldsOfAnElection(t *testing.T) {
 func TestInfoOfAnElectionShowsTheTokenOfItsLeader(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 10*time.Second)
-	e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
-		election.WithMetadata(map[string]string{"zone": "b"}))
-	f.Expect(err).NotTo(HaveOccurred())
-	ended := make(chan error, 1)
-	go func() { ended <- e.Start(t.Context()) }()
-	f.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
-	term, _ := e.Term()
+	term, _ := clitest.Lead(t, f.Bucket, "web-1", "jobs", election.WithMetadata(map[string]string{"zone": "b"})).Term()
 
 	var found look.ElectionInfo
 	f.read(cli.ExitOK, &found, "info", "jobs")
 	f.Expect(found.Key).To(Equal("jobs"))
 	f.Expect(found.Leader.Token).To(Equal(term.Token()))
 	f.Expect(found.Leader.Metadata).To(Equal(map[string]string{"zone": "b"}))
-	code, stdout, stderr := f.run("info", "jobs")
-	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	stdout := f.ok("info", "jobs")
 	f.Expect(stdout).To(And(ContainSubstring("Leader: web-1\n"), ContainSubstring("State: leader\n"), ContainSubstring("Token: "+term.Token()),
 		ContainSubstring("Metadata: zone=b"), MatchRegexp(`Expires: .* \(in \S+\)`)))
 	f.Expect(stdout).NotTo(ContainSubstring("\x1b"), "stdout is not a terminal")
-	clitest.Shutdown(t, e)
-	f.Eventually(ended).WithTimeout(clitest.Timeout).Should(Receive(BeNil()))
 }
 
 func TestInfoOfAVacantElectionExits1(t *testing.T) {
@@ -153,15 +144,67 @@ func TestInfoOfTheBucketListsItsElections(t *testing.T) {
 	f.Expect(stdout).NotTo(ContainSubstring("warning"))
 }
 
-func TestReadingCommandsFailAtOnceWithoutServerOrBucket(t *testing.T) {
-	t.Parallel()
+// endedElection returns a fixture with an election whose leader was stopped.
+func endedElection(t *testing.T) *fixture {
+	t.Helper()
 	f := newFixture(t, clitest.LongTTL)
-	for _, args := range [][]string{{"ls"}, {"info"}, {"info", "k"}} {
-		code, stdout, stderr := f.run(append(args, "--bucket", "NONE")...)
-		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), "%q", args)
-		f.Expect(stderr).To(And(ContainSubstring(`no bucket "NONE"`), ContainSubstring("election-cli bucket add --bucket NONE")), "%q", args)
-		code, _, stderr = runInProcess(append(args, "-s", "nats://127.0.0.1:1")...)
-		f.Expect(code).To(Equal(cli.ExitFailure), "%q", args)
-		f.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1"), "%q", args)
+	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"released": time.Now(), "reason": "stopped"}))
+	return f
+}
+
+func TestNobodyLeadsSaysWhoLedLastUntilWhenAndWhy(t *testing.T) {
+	t.Parallel()
+	f := endedElection(t)
+	const last = `"web-1" led until \S+ \S+ \(\S+ ago\), term 7: it was stopped`
+	for _, args := range [][]string{{"info", "jobs"}, {"resign", "jobs", "--force"}, {"evict", "jobs", "--force"}} {
+		code, _, stderr := f.run(args...)
+		f.Expect(code).To(Equal(cli.ExitNegative))
+		f.Expect(stderr).To(MatchRegexp(`nobody leads "jobs".*` + last))
 	}
+	_, stdout, _ := f.run("check", "jobs")
+	f.Expect(stdout).To(MatchRegexp(`no-leader: nobody leads "jobs": no candidate answers; ` + last))
+	f.Expect(stdout).NotTo(ContainSubstring("spelt"), "as this key is right")
+	var info look.ElectionInfo
+	f.read(cli.ExitNegative, &info, "info", "jobs")
+	f.Expect(info.Leader).To(BeNil())
+	f.Expect([]any{info.Ended.Kind, info.Ended.Leader.Name, string(info.Ended.Reason)}).To(Equal([]any{observe.Released, "web-1", "stopped"}))
+}
+
+func TestEndedElectionsAreListed(t *testing.T) {
+	t.Parallel()
+	f := endedElection(t)
+	_, stdout, stderr := f.run("ls")
+	f.Expect(stdout).To(BeEmpty())
+	f.Expect(stderr).To(ContainSubstring("'election-cli ls --ended' lists 1 ended election"))
+	_, stdout, _ = f.run("ls", "--ended")
+	f.Expect(stdout).To(MatchRegexp(`^jobs\tweb-1\t\S+ \S+ \(\S+ ago\)\twas stopped\t7\thost-of-web-1\n$`))
+	var ended []observe.Event
+	f.read(cli.ExitOK, &ended, "ls", "--ended")
+	f.Expect(ended).To(HaveLen(1))
+}
+
+func TestPruneForgetsOnlyWhatEndedLongAgoAndAsks(t *testing.T) {
+	t.Parallel()
+	f := endedElection(t)
+	f.Put("leads", clitest.LeaderRecord("web-2", nil))
+	ended := func() (all []observe.Event) {
+		f.read(cli.ExitOK, &all, "ls", "--ended")
+		return all
+	}
+	prune := func(code int, flags ...string) string {
+		t.Helper()
+		got, _, stderr := f.run(append([]string{"bucket", "prune"}, flags...)...)
+		f.Expect(got).To(Equal(code), stderr)
+		return stderr
+	}
+	f.Expect(prune(cli.ExitOK, "--older-than", "1h", "--force")).To(ContainSubstring("ended longer ago than 1h0m0s: nothing was forgotten"))
+	f.Expect(prune(cli.ExitOK, "--older-than", "0s", "--dry-run")).To(ContainSubstring("1 ended election would be forgotten"))
+	f.Expect(prune(cli.ExitFailure, "--force")).To(ContainSubstring("--older-than"))
+	f.Expect(prune(cli.ExitFailure, "--older-than", "0s")).To(ContainSubstring("--force"), "nobody can answer")
+	f.Expect(ended()).To(HaveLen(1))
+	var report bucketPruneReport
+	f.read(cli.ExitOK, &report, "bucket", "prune", "--older-than", "0s", "--force")
+	f.Expect(report.Forgotten).To(HaveLen(1))
+	f.Expect(ended()).To(BeEmpty())
+	f.Expect(f.HasRecord("leads")).To(BeTrue())
 }

@@ -31,9 +31,10 @@ func TestMain(m *testing.M) {
 	if asProgram != nil {
 		asProgram()
 	}
+	SetDefaultEventuallyTimeout(clitest.Timeout)
 	for _, name := range []string{
 		"NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CREDS", "NATS_NKEY", "NATS_CERT", "NATS_KEY", "NATS_CA",
-		"NATS_CONTEXT", "NATS_TIMEOUT", "ELECTION_BUCKET", "ELECTION_INTERVAL", "ELECTION_WITNESS", "NO_COLOR",
+		"NATS_CONTEXT", "ELECTION_BUCKET", "ELECTION_INTERVAL", "ELECTION_WITNESS", "NO_COLOR",
 	} {
 		_ = os.Unsetenv(name)
 	}
@@ -41,6 +42,7 @@ func TestMain(m *testing.M) {
 	if buildDir, err = os.MkdirTemp("", "election-cli-test-"); err != nil {
 		panic(err)
 	}
+	_ = os.Setenv("NATS_TIMEOUT", clitest.Timeout.String())
 	_ = os.Setenv("XDG_CONFIG_HOME", buildDir)   // no test depends on the contexts of the developer
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process waits a second at its end, with -race
 	natstest.VerifyTestMain(m, goleak.Cleanup(func(code int) {

@@ -22,12 +22,12 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 	}{
 		"info without a leader":         {"", []string{"info", "jobs"}},
 		"check without a leader":        {"", []string{"check", "jobs"}},
-		"wait without a leader":         {"", []string{"wait", "jobs", "--max-wait", "3s"}},
+		"wait without a leader":         {"", []string{"wait", "jobs", "--max-wait", longEnough}},
 		"resign without a leader":       {"", []string{"resign", "jobs"}},
 		"candidates without candidates": {"", []string{"candidates", "jobs"}},
 		"info of a pause":               {"paused", []string{"info", "jobs"}},
 		"check of a pause":              {"paused", []string{"check", "jobs"}},
-		"wait during a pause":           {"paused", []string{"wait", "jobs", "--max-wait", "3s"}},
+		"wait during a pause":           {"paused", []string{"wait", "jobs", "--max-wait", longEnough}},
 		"transfer during a pause":       {"paused", []string{"transfer", "jobs", "--to", "web-2"}},
 		"evict":                         {"led", []string{"evict", "jobs"}},
 		"evict revision 0":              {"led", []string{"evict", "jobs", "--revision", "0"}},
@@ -46,7 +46,6 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := &fixing{fixture: newFixture(t, clitest.LongTTL), ttl: 20 * time.Second}
-			f.url = f.Server.URL()
 			f.Bucket = f.otherBucket("OTHER", election.BucketConfig{}) // first: a server may fail to make a stream while it removes its last one
 			f.must(f.Client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket))
 			switch state, _, _ := strings.Cut(c.state, ", "); state {
@@ -56,7 +55,7 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 				f.heldBack("web-1")
 			case "won":
 				f.campaign("web-1", election.WithStandDown(15*time.Second))
-				f.Eventually(f.candidates[0].State).WithTimeout(clitest.Timeout).Should(Equal(election.LeaderElectState))
+				f.Eventually(f.candidates[0].State).Should(Equal(election.LeaderElectState))
 			case "silent":
 				body, err := json.Marshal(clitest.LeaderRecord("web-1", nil))
 				f.must(err)
@@ -66,8 +65,7 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 			if strings.HasSuffix(c.state, "paused") {
 				f.ok("pause", "jobs", "--force", "--bucket", "OTHER")
 			}
-			args := f.as(c.args[0], c.args[1], "--bucket", "OTHER", "--timeout", clitest.Timeout.String())
-			_, stdout, stderr := runBinary(t, append(args, c.args[2:]...)...)
+			_, stdout, stderr := f.run(append([]string{c.args[0], c.args[1], "--bucket", "OTHER"}, c.args[2:]...)...)
 			t.Log(stdout + stderr)
 			named := commands(stdout + stderr)
 			f.Expect(named).NotTo(BeEmpty())

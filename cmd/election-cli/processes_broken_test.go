@@ -14,7 +14,6 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/drill/chaos"
-	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 func TestADrillWhoseCandidateExitsUnexpectedlyReportsItsResultsAndKeepsItsHistories(t *testing.T) {
@@ -22,16 +21,16 @@ func TestADrillWhoseCandidateExitsUnexpectedlyReportsItsResultsAndKeepsItsHistor
 	t.Parallel()
 	g := NewWithT(t)
 	temp := t.TempDir()
-	cmd, stdout, progress := drillThatLeads(t, temp, "--json")
-	candidate := regexp.MustCompile(`(?m)^ *(\d+) +` + strconv.Itoa(cmd.Process.Pid) + ` .*drill-process candidate`).FindStringSubmatch(listProcesses())
+	p, stdout := drillThatLeads(t, temp, "--json")
+	candidate := regexp.MustCompile(`(?m)^ *(\d+) +` + strconv.Itoa(p.cmd.Process.Pid) + ` .*drill-process candidate`).FindStringSubmatch(listProcesses())
 	g.Expect(candidate).To(HaveLen(2))
 	pid, err := strconv.Atoi(candidate[1])
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(unix.Kill(pid, unix.SIGABRT)).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Histories and logs are in " + temp)))
-	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("ended by itself")))
-	g.Expect(cmd.Wait()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(BeElementOf(cli.ExitFailure, cli.ExitNegative))
+	p.says("Histories and logs are in " + temp)
+	p.says("ended by itself")
+	g.Expect(p.cmd.Wait()).NotTo(Succeed())
+	g.Expect(p.cmd.ProcessState.ExitCode()).To(BeElementOf(cli.ExitFailure, cli.ExitNegative))
 	expectSchema(g, "drill-processes", stdout.String())
 	var r chaos.Report
 	g.Expect(json.Unmarshal(stdout.Bytes(), &r)).To(Succeed(), stdout.String())

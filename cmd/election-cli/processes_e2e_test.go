@@ -3,8 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +19,7 @@ import (
 	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // skipWithoutProcesses skips a test that runs a drill on processes in short mode and on systems without support.
@@ -100,17 +101,16 @@ func drillWith(t *testing.T, args ...string) *chaos.Report {
 	}
 }
 
-// drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads.
-func drillThatLeads(t *testing.T, temp string, flags ...string) (cmd *exec.Cmd, stdout *bytes.Buffer, progress <-chan string) {
+// drillThatLeads starts a drill that keeps its files in the given folder, and returns when a candidate leads and the other runs.
+func drillThatLeads(t *testing.T, temp string, flags ...string) (p *process, stdout *bytes.Buffer) {
 	t.Helper()
-	g := NewWithT(t)
-	cmd, stdout, _ = command(t, append([]string{"drill", "--processes", "--ttl", "2s", "--candidates", "2"}, flags...)...)
+	cmd, stdout, _ := command(t, append([]string{"drill", "--processes", "--ttl", "2s", "--candidates", "2"}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	progress, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("leads")))
-	return cmd, stdout, progress
+	g := NewWithT(t)
+	p = followLog(g, cmd)
+	p.says("leads")
+	g.Eventually(func() ([]string, error) { return filepath.Glob(filepath.Join(temp, "*", "*.history")) }).Should(HaveLen(2), "both candidates run")
+	return p, stdout
 }
 
 func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
@@ -118,13 +118,12 @@ func TestNoProcessOutlivesADrillThatIsKilled(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	temp := t.TempDir()
-	cmd, _, _ := drillThatLeads(t, temp)
-	g.Expect(cmd.Process.Kill()).To(Succeed())
-	_ = cmd.Wait()
+	p, _ := drillThatLeads(t, temp)
+	p.kill()
 	histories, err := filepath.Glob(filepath.Join(temp, "*", "*.history"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(histories).To(HaveLen(2))
-	g.Eventually(func() string { return lastBeats(g, histories) }).WithTimeout(clitest.Timeout).WithPolling(2 * processes.BeatInterval).
+	g.Eventually(func() string { return lastBeats(g, histories) }).WithPolling(2 * processes.BeatInterval).
 		Should(Satisfy(func(now string) bool {
 			time.Sleep(2 * processes.BeatInterval)
 			return now == lastBeats(g, histories)
@@ -148,11 +147,11 @@ func TestAnInterruptedDrillEndsItsProcessesAndRemovesItsFiles(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	temp := t.TempDir()
-	cmd, stdout, progress := drillThatLeads(t, temp)
-	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Eventually(progress).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("interrupted")))
-	g.Expect(cmd.Wait()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
+	p, stdout := drillThatLeads(t, temp)
+	g.Expect(p.cmd.Process.Signal(os.Interrupt)).To(Succeed())
+	p.says("interrupted")
+	g.Expect(p.cmd.Wait()).NotTo(Succeed())
+	g.Expect(p.cmd.ProcessState.ExitCode()).To(Equal(cli.ExitInterrupted))
 	g.Expect(stdout.String()).To(BeEmpty())
 	left, err := os.ReadDir(temp)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -168,4 +167,86 @@ func TestKilledLeaderOfADrillWithAWitnessIsReplacedWithinItsLease(t *testing.T) 
 	for _, took := range r.Faults[kill].Failover {
 		g.Expect(took).To(BeNumerically("<", float64(r.TTL)/2), "a lease is over after more than half of the TTL")
 	}
+}
+
+func TestARateIsAFractionOrAPercentage(t *testing.T) {
+	g := NewWithT(t)
+	for text, want := range map[string]float64{"0": 0, "0%": 0, "1%": 0.01, "0.01": 0.01, "2.5%": 0.025, "50%": 0.5} {
+		g.Expect(parseRate(text)).To(BeNumerically("~", want, 1e-9), text)
+	}
+	for _, text := range []string{"", "%", "-1%", "51%", "x", "1%%", "NaN", "Inf"} {
+		_, err := parseRate(text)
+		g.Expect(err).To(HaveOccurred(), text)
+	}
+}
+
+// A leader that may still write needs none of its other permissions, and no message of a stranger ends its term.
+func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *testing.T) {
+	t.Parallel()
+	r := drillWith(t, "--fault", "revoke", "--fault", "forge")
+	g := NewWithT(t)
+	g.Expect(r.Changes).To(BeEmpty())
+	g.Expect(r.Overlap).To(BeZero())
+	g.Expect(r.Terms).To(Equal(1))
+	for _, kind := range []string{"revoke", "forge"} {
+		g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", kind), HaveField("Count", BeNumerically(">=", 1)))))
+	}
+}
+
+// In this drill the bucket forgets renewals and whole terms.
+func TestALeaderStandsDownAtOnceWhenItDetectsARewind(t *testing.T) {
+	t.Parallel()
+	r := drillWith(t, "--replicas", "1", "--fault", "rewind")
+	g := NewWithT(t)
+	g.Expect(r.Overlap).To(BeZero())
+	g.Expect(r.TermsOutOfOrder).To(BeZero())
+	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", chaos.Rewind), HaveField("Count", BeNumerically(">=", 1)))))
+}
+
+func TestADrillPassesOnANATSServerProgram(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	program, version, err := natstest.InstallServer("")
+	g.Expect(err).NotTo(HaveOccurred())
+	r := drillWith(t, "--nats-server", program, "--fault", "kill-server", "--fault", "revoke", "--fault", "restart-servers", "--fault", "stop")
+	g.Expect(r.ServerVersion).To(Equal(version))
+	g.Expect(r.Faults).NotTo(BeEmpty())
+}
+
+func TestNoNATSServerProgramOutlivesADrillThatIsKilled(t *testing.T) {
+	skipWithoutProcesses(t)
+	t.Parallel()
+	g := NewWithT(t)
+	program, _, err := natstest.InstallServer("")
+	g.Expect(err).NotTo(HaveOccurred())
+	temp := t.TempDir()
+	p, _ := drillThatLeads(t, temp, "--nats-server", program)
+	files, err := filepath.Glob(filepath.Join(temp, "*", "server-*.conf"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).To(HaveLen(3))
+	listens := func(file string) bool {
+		var config struct{ Listen string }
+		text, err := os.ReadFile(file)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(json.Unmarshal(text, &config)).To(Succeed())
+		c, err := net.DialTimeout("tcp", config.Listen, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}
+	for _, file := range files {
+		g.Expect(listens(file)).To(BeTrue())
+	}
+	p.kill()
+	for _, file := range files {
+		g.Eventually(func() bool { return listens(file) }).Should(BeFalse())
+	}
+	next, _, _ := command(t, "server", "--port", "0")
+	next.Env = append(os.Environ(), "TMPDIR="+temp)
+	server := follow(g, next)
+	server.says("nats://")
+	g.Expect(filepath.Dir(files[0])).NotTo(BeAnExistingFile(), "the next server deletes what a killed drill left")
+	server.interrupt()
 }

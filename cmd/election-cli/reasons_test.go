@@ -86,7 +86,7 @@ func between(g Gomega, text, from, to string) string {
 // expectReasons expects the metrics at a URL to have no reasons but those of the reference.
 func expectReasons(g Gomega, url string) {
 	documented := documentedReasons(g)
-	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("election_transitions_total{"))
+	g.Eventually(fetch(url)).Should(ContainSubstring("election_transitions_total{"))
 	reasons := map[string][]string{}
 	_, text, _ := strings.Cut(fetch(url)(), "\n")
 	for _, m := range clitest.ParseMetrics(g, text)["election_transitions_total"].GetMetric() {

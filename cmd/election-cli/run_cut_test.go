@@ -72,9 +72,9 @@ func parseLifetimes(text string) (all []lifetime) {
 // earliestExpiry returns the earliest moment at which the server may expire the key, by the clock that the programs write. Servers
 // expire keys late, so the start of the next program would not show that the first program was late.
 func (f *runFixture) earliestExpiry(ttl time.Duration) time.Duration {
-	f.t.Helper()
-	entry, err := f.bucket.Get(f.t.Context(), "jobs")
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.T.Helper()
+	entry, err := f.Bucket.Get(f.T.Context(), "jobs")
+	f.Expect(err).NotTo(HaveOccurred())
 	return host.Clock() + time.Until(entry.Created().Add(ttl))
 }
 
@@ -86,17 +86,17 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 	t.Parallel()
 	f := newRunFixture(t, 2*time.Second, "--stop-timeout", "1s")
 	self, err := os.Executable()
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	var shortest, longest time.Duration
 	for i := range *episodes {
-		f := &runFixture{t: t, g: f.g, url: f.url, bucket: f.bucket, folder: t.TempDir(), flags: f.flags}
-		link, url := linkTo(f.t, f.url)
+		f := f.again()
+		link, url := linkTo(f.T, f.url)
 		one, two := f.prepareWithServer(url, "jobs", "--", self), f.prepare("jobs", "--", self)
 		one.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("one"))
 		two.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("two"))
-		f.g.Expect(one.cmd.Start()).To(Succeed())
+		f.Expect(one.cmd.Start()).To(Succeed())
 		f.awaitText("one", "\n")
-		f.g.Expect(two.cmd.Start()).To(Succeed())
+		f.Expect(two.cmd.Start()).To(Succeed())
 		if i > 0 { // cut the link at a random time between two renewals
 			time.Sleep(rand.N(2 * time.Second))
 		}
@@ -106,14 +106,14 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 		link.Heal()
 		for _, w := range []*invocation{one, two} {
 			w.signal(unix.SIGTERM)
-			f.g.Expect(w.exitCode()).To(BeElementOf(137, 143), w.stderr.String())
+			f.Expect(w.exitCode()).To(BeElementOf(137, 143), w.stderr.String())
 		}
 		link.Close()
 		first, second := parseLifetimes(f.content("one")()), parseLifetimes(f.content("two")())
-		f.g.Expect(first).NotTo(BeEmpty())
-		f.g.Expect(first[0].last).To(BeNumerically("<", expiry), "the program outlived its lease, episode %d:\n%s", i, one.stderr)
+		f.Expect(first).NotTo(BeEmpty())
+		f.Expect(first[0].last).To(BeNumerically("<", expiry), "the program outlived its lease, episode %d:\n%s", i, one.stderr)
 		gap := second[0].first - first[0].last
-		f.g.Expect(gap).To(BeNumerically(">", 0), "both programs ran at the same time, episode %d:\n%s", i, one.stderr)
+		f.Expect(gap).To(BeNumerically(">", 0), "both programs ran at the same time, episode %d:\n%s", i, one.stderr)
 		if i == 0 || gap < shortest {
 			shortest = gap
 		}
@@ -128,19 +128,18 @@ func TestProgramInSignalModeIsNotifiedOfALossBeforeAnotherLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	f := newRunFixture(t, 5*time.Second, "--interval", "1s")
-	link, url := linkTo(f.t, f.url)
+	link, url := linkTo(f.T, f.url)
 	script := `trap "echo $0 won >>notified" USR1; trap "echo $0 lost >>notified" USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done`
 	one := f.prepareWithServer(url, "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")
 	two := f.prepare("--on-lost=signal", "jobs", "--", "bash", "-c", script, "two")
-	f.g.Expect(one.cmd.Start()).To(Succeed())
+	f.Expect(one.cmd.Start()).To(Succeed())
 	f.awaitText("notified", "one won\n")
-	f.g.Expect(two.cmd.Start()).To(Succeed())
+	f.Expect(two.cmd.Start()).To(Succeed())
 	link.Cut()
 	f.awaitText("notified", "two won\n")
-	f.g.Expect(f.content("notified")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "run and its guardian may both send the signal")
+	f.Expect(f.content("notified")()).To(MatchRegexp(`^one won\n(one lost\n){1,2}two won\n$`), "run and its guardian may both send the signal")
 	link.Heal()
 	for _, w := range []*invocation{two, one} {
-		w.signal(unix.SIGTERM)
-		f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())
+		w.terminate(0)
 	}
 }

@@ -17,12 +17,12 @@ import (
 // withDescriptors has run inherit the write ends of n pipes under the numbers from 3 on, as a service manager passes sockets to a process
 // of which it is to know the number. It returns the read ends.
 func (w *invocation) withDescriptors(n int) (ends []*os.File) {
-	w.t.Helper()
+	w.T.Helper()
 	for range n {
 		r, end, err := os.Pipe()
-		w.g.Expect(err).NotTo(HaveOccurred())
+		w.Expect(err).NotTo(HaveOccurred())
 		w.cmd.ExtraFiles = append(w.cmd.ExtraFiles, end)
-		w.t.Cleanup(func() { _, _ = r.Close(), end.Close() })
+		w.T.Cleanup(func() { _, _ = r.Close(), end.Close() })
 		ends = append(ends, r)
 	}
 	w.cmd.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", w.cmd.Path}, w.cmd.Args[1:]...)
@@ -43,11 +43,11 @@ func TestProgramGetsTheDescriptorsThatRunInherited(t *testing.T) {
 				[ -e again ] || { echo >again; exit 1; }`
 			w := f.prepare(append(flags, "--restart=on-failure", "jobs", "--", "sh", "-c", script)...)
 			ends := w.withDescriptors(7)
-			f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
-			f.g.Expect(f.content("environment")()).To(Equal("7 http 0\n7 http 0\n"), "LISTEN_PID is the program's number")
+			f.Expect(w.run()).To(Equal(0), w.stderr.String())
+			f.Expect(f.content("environment")()).To(Equal("7 http 0\n7 http 0\n"), "LISTEN_PID is the program's number")
 			for i, end := range ends {
-				f.g.Expect(w.cmd.ExtraFiles[i].Close()).To(Succeed())
-				f.g.Expect(io.ReadAll(end)).To(BeEquivalentTo(fmt.Sprintf("%d\n%[1]d\n", i+3)))
+				f.Expect(w.cmd.ExtraFiles[i].Close()).To(Succeed())
+				f.Expect(io.ReadAll(end)).To(BeEquivalentTo(fmt.Sprintf("%d\n%[1]d\n", i+3)))
 			}
 		})
 	}
@@ -60,12 +60,12 @@ func TestNothingButTheProgramKeepsTheDescriptorsThatRunInherited(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	w := f.prepare("jobs", "--", "sh", "-c", `echo >ready; exec sleep 1000`)
 	end := w.withDescriptors(1)[0]
-	f.g.Expect(w.cmd.Start()).To(Succeed())
+	f.Expect(w.cmd.Start()).To(Succeed())
 	f.awaitText("ready", "\n")
-	f.g.Expect(w.cmd.ExtraFiles[0].Close()).To(Succeed())
+	f.Expect(w.cmd.ExtraFiles[0].Close()).To(Succeed())
 	guardian := f.guardianOf(w)
 	defer func() { _ = unix.Kill(guardian, unix.SIGCONT) }()
 	proctest.Stop(t, guardian)
 	w.signal(unix.SIGKILL)
-	f.g.Expect(io.ReadAll(end)).To(BeEmpty())
+	f.Expect(io.ReadAll(end)).To(BeEmpty())
 }

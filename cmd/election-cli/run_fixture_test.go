@@ -18,17 +18,13 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
-	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 // runFixture is a server with a bucket, and a folder in which the programs of a test write files.
 type runFixture struct {
-	t      *testing.T
-	g      Gomega
-	url    string
-	bucket *election.Bucket
+	*fixture
 	folder string
 	flags  []string
 }
@@ -37,8 +33,12 @@ type runFixture struct {
 func newRunFixture(t *testing.T, ttl time.Duration, flags ...string) *runFixture {
 	t.Helper()
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // if nohup runs the tests, the commands below must not ignore HUP
-	f := newFixture(t, ttl)
-	return &runFixture{t: t, g: f, url: f.Server.URL(), bucket: f.Bucket, folder: t.TempDir(), flags: flags}
+	return &runFixture{fixture: newFixture(t, ttl), folder: t.TempDir(), flags: flags}
+}
+
+// again returns the fixture with a new folder.
+func (f *runFixture) again() *runFixture {
+	return &runFixture{fixture: f.fixture, folder: f.T.TempDir(), flags: f.flags}
 }
 
 // newLongLeaseFixture returns a fixture for tests that are not about the end of a lease. Its leases are so long that no leader loses
@@ -73,7 +73,7 @@ func (f *runFixture) prepare(args ...string) *invocation {
 
 // prepareWithServer is prepare with the server at the given URL.
 func (f *runFixture) prepareWithServer(url string, args ...string) *invocation {
-	cmd, stdout, stderr := command(f.t, slices.Concat([]string{"run", "-s", url, "--stand-down", "0s"}, f.flags, args)...)
+	cmd, stdout, stderr := command(f.T, slices.Concat([]string{"run", "-s", url, "--stand-down", "0s"}, f.flags, args)...)
 	cmd.Dir = f.folder
 	cmd.WaitDelay = clitest.Timeout // if a program outlives run, the test fails and does not hang
 	return &invocation{runFixture: f, cmd: cmd, stdout: stdout, stderr: stderr}
@@ -81,57 +81,64 @@ func (f *runFixture) prepareWithServer(url string, args ...string) *invocation {
 
 // start calls run with a shell script as the program.
 func (f *runFixture) start(script string, flags ...string) *invocation {
-	f.t.Helper()
+	f.T.Helper()
 	w := f.prepare(append(flags, "jobs", "--", "bash", "-c", script)...)
-	f.g.Expect(w.cmd.Start()).To(Succeed())
+	f.Expect(w.cmd.Start()).To(Succeed())
 	return w
 }
 
 // exitCode waits until the call ends and returns its exit code.
 func (w *invocation) exitCode() int {
-	w.t.Helper()
+	w.T.Helper()
 	_ = w.cmd.Wait()
 	if w.cmd.ProcessState.ExitCode() < 0 {
-		w.t.Log(w.cmd.ProcessState.String())
+		w.T.Log(w.cmd.ProcessState.String())
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
 
 // run makes the call and returns its exit code.
 func (w *invocation) run() int {
-	w.t.Helper()
-	w.g.Expect(w.cmd.Start()).To(Succeed())
+	w.T.Helper()
+	w.Expect(w.cmd.Start()).To(Succeed())
 	return w.exitCode()
 }
 
+// terminate terminates the call, and expects the exit code.
+func (w *invocation) terminate(code int) {
+	w.T.Helper()
+	w.signal(unix.SIGTERM)
+	w.Expect(w.exitCode()).To(Equal(code), w.stderr.String())
+}
+
 func (w *invocation) signal(s syscall.Signal) {
-	w.t.Helper()
-	w.g.Expect(w.cmd.Process.Signal(s)).To(Succeed())
+	w.T.Helper()
+	w.Expect(w.cmd.Process.Signal(s)).To(Succeed())
 }
 
 // awaitText waits until a file contains a text.
 func (f *runFixture) awaitText(name, text string) {
-	f.t.Helper()
-	f.g.Eventually(f.content(name)).WithTimeout(clitest.Timeout).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
+	f.T.Helper()
+	f.Eventually(f.content(name)).WithPolling(5 * time.Millisecond).Should(ContainSubstring(text))
 }
 
 // pidIn waits until a program has written a process number to a file, and returns the number.
 func (f *runFixture) pidIn(name string) int {
-	f.t.Helper()
+	f.T.Helper()
 	f.awaitText(name, "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(f.content(name)()))
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	return pid
 }
 
 func (f *runFixture) expectDead(pid int, within time.Duration) {
-	f.t.Helper()
-	f.g.Eventually(func() bool { return proctest.IsRunning(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
+	f.T.Helper()
+	f.Eventually(func() bool { return proctest.IsRunning(pid) }).WithTimeout(within).WithPolling(time.Millisecond).Should(BeFalse(), "process %d", pid)
 }
 
 // expectReleased expects that the key is released, so that the next candidate leads at once.
 func (f *runFixture) expectReleased() {
-	f.t.Helper()
+	f.T.Helper()
 	w := f.prepare("-v", "--no-wait", "jobs", "--", "true")
-	f.g.Expect(w.run()).To(Equal(0), func() string { return "the key is not released:\n" + w.stderr.String() })
+	f.Expect(w.run()).To(Equal(0), func() string { return "the key is not released:\n" + w.stderr.String() })
 }

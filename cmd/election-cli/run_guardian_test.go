@@ -32,8 +32,7 @@ func TestProgramAndItsChildrenAreKilledWhenRunIsKilled(t *testing.T) {
 	t.Logf("the program and its child are dead after %v", time.Since(killed))
 	f.awaitText("other", "\n")
 	t.Logf("another host leads after %v", time.Since(killed))
-	other.signal(unix.SIGTERM)
-	f.g.Expect(other.exitCode()).To(Equal(143))
+	other.terminate(143)
 }
 
 // TestProgramAndItsChildrenAreKilledWhenRunAndItsGuardianAreKilledTogether kills whatever somebody may kill together with run.
@@ -42,12 +41,12 @@ func TestProgramAndItsChildrenAreKilledWhenRunAndItsGuardianAreKilledTogether(t 
 		t.Skip("this system has no ps")
 	}
 	t.Parallel()
-	for name, victim := range map[string]func(p process, run int) bool{
-		"run and its guardian": func(p process, run int) bool {
+	for name, victim := range map[string]func(p psProcess, run int) bool{
+		"run and its guardian": func(p psProcess, run int) bool {
 			return strings.Contains(p.args, supervise.GuardianCommand) && p.parent == run
 		},
-		"the name of the command":              func(p process, _ int) bool { return strings.Contains(p.args, "election-cli") },
-		"run, its program, and other children": func(p process, run int) bool { return p.parent == run },
+		"the name of the command":              func(p psProcess, _ int) bool { return strings.Contains(p.args, "election-cli") },
+		"run, its program, and other children": func(p psProcess, run int) bool { return p.parent == run },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +59,7 @@ func TestProgramAndItsChildrenAreKilledWhenRunAndItsGuardianAreKilledTogether(t 
 					victims = append(victims, p.pid)
 				}
 			}
-			f.g.Expect(len(victims)).To(BeNumerically(">=", 2))
+			f.Expect(len(victims)).To(BeNumerically(">=", 2))
 			for _, pid := range victims {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
@@ -74,20 +73,17 @@ func TestProgramIsDeadBeforeTheLeaseEndsWhenRunIsStopped(t *testing.T) {
 	t.Parallel()
 	f := newRunFixture(t, 5*time.Second)
 	w := f.prepare("jobs", "--", "sh", "-c", `echo $ELECTION_TERM >>terms; echo $$ >pid; exec sleep 1000`)
-	lines, err := linesOf(&w.cmd.Stderr, w.cmd.StderrPipe)
-	f.g.Expect(err).NotTo(HaveOccurred())
-	f.g.Expect(w.cmd.Start()).To(Succeed())
-	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Program started")))
+	log := followLog(f, w.cmd)
+	log.says("Program started")
 	pid := f.pidIn("pid")
 	stopped := time.Now()
 	w.signal(unix.SIGSTOP)
 	f.expectDead(pid, clitest.Timeout)
-	f.g.Expect(time.Since(stopped)).To(BeNumerically("<", 7*time.Second), "the lease began before run was stopped; the rest is for a busy host")
+	f.Expect(time.Since(stopped)).To(BeNumerically("<", 7*time.Second), "the lease began before run was stopped; the rest is for a busy host")
 	w.signal(unix.SIGCONT)
-	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(MatchRegexp(`its guardian killed the program meanwhile .*ago=\d`)))
-	f.g.Eventually(func() []string { return strings.Fields(f.content("terms")()) }).WithTimeout(clitest.Timeout).Should(HaveLen(2), "run campaigns again, and leads")
-	w.signal(unix.SIGTERM)
-	f.g.Expect(w.exitCode()).To(Equal(143))
+	f.Expect(log.says("its guardian killed the program meanwhile ")).To(MatchRegexp(`ago=\d`))
+	f.Eventually(func() []string { return strings.Fields(f.content("terms")()) }).Should(HaveLen(2), "run campaigns again, and leads")
+	w.terminate(143)
 }
 
 // TestProgramIsKilledAtOnceAfterAFreezeOfItsHost stops all processes of a host for longer than the lease, and continues the program first.
@@ -99,29 +95,28 @@ func TestProgramIsKilledAtOnceAfterAFreezeOfItsHost(t *testing.T) {
 	t.Parallel()
 	f := newRunFixture(t, 2*time.Second)
 	self, err := os.Executable()
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	w := f.prepare("jobs", "--", self)
 	w.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("clock"))
-	f.g.Expect(w.cmd.Start()).To(Succeed())
+	f.Expect(w.cmd.Start()).To(Succeed())
 	f.awaitText("clock", "\n")
 	family := descendants(w.cmd.Process.Pid)
-	f.g.Expect(len(family)).To(BeNumerically(">=", 3), "the program, the guardian and its deputy")
-	family = append(family, process{pid: w.cmd.Process.Pid})
+	f.Expect(len(family)).To(BeNumerically(">=", 3), "the program, the guardian and its deputy")
+	family = append(family, psProcess{pid: w.cmd.Process.Pid})
 	for _, p := range family {
-		f.g.Expect(unix.Kill(p.pid, unix.SIGSTOP)).To(Succeed())
+		f.Expect(unix.Kill(p.pid, unix.SIGSTOP)).To(Succeed())
 	}
 	other := f.start(`echo >other; exec sleep 1000`)
 	f.awaitText("other", "\n")
 	program := parseLifetimes(f.content("clock")())[0].pid
 	thawed := host.Clock()
-	f.g.Expect(unix.Kill(program, unix.SIGCONT)).To(Succeed())
+	f.Expect(unix.Kill(program, unix.SIGCONT)).To(Succeed())
 	for _, p := range family {
-		f.g.Expect(unix.Kill(p.pid, unix.SIGCONT)).To(Succeed())
+		f.Expect(unix.Kill(p.pid, unix.SIGCONT)).To(Succeed())
 	}
 	f.expectDead(program, clitest.Timeout)
 	t.Logf("the program ran for %v beside the next one", max(parseLifetimes(f.content("clock")())[0].last-thawed, 0))
-	other.signal(unix.SIGTERM)
-	f.g.Expect(other.exitCode()).To(Equal(143))
+	other.terminate(143)
 }
 
 func TestGuardianThatEndsIsReplaced(t *testing.T) {
@@ -131,15 +126,13 @@ func TestGuardianThatEndsIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
 	w := f.prepare("jobs", "--", "sh", "-c", `(trap '' HUP; while :; do sleep 0.05; done) & echo $! >child; wait`)
-	lines, err := linesOf(&w.cmd.Stderr, w.cmd.StderrPipe)
-	f.g.Expect(err).NotTo(HaveOccurred())
-	f.g.Expect(w.cmd.Start()).To(Succeed())
+	log := followLog(f, w.cmd)
 	child := f.pidIn("child")
 	first := f.guardianOf(w)
-	f.g.Expect(first).NotTo(BeZero())
-	f.g.Expect(unix.Kill(first, unix.SIGKILL)).To(Succeed())
-	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Guardian ended")))
-	f.g.Eventually(func() int { return f.guardianOf(w) }).WithTimeout(clitest.Timeout).ShouldNot(Or(BeZero(), Equal(first)))
+	f.Expect(first).NotTo(BeZero())
+	f.Expect(unix.Kill(first, unix.SIGKILL)).To(Succeed())
+	log.says("Guardian ended")
+	f.Eventually(func() int { return f.guardianOf(w) }).ShouldNot(Or(BeZero(), Equal(first)))
 	w.signal(unix.SIGKILL)
 	f.expectDead(child, clitest.Timeout)
 }
@@ -160,16 +153,16 @@ func listProcesses() string {
 	return string(out)
 }
 
-// process is a line of listProcesses.
-type process struct {
+// psProcess is a line of listProcesses.
+type psProcess struct {
 	pid, parent int
 	args        string // begins with the two numbers
 }
 
 // parseProcesses parses the output of listProcesses.
-func parseProcesses(list string) (all []process) {
+func parseProcesses(list string) (all []psProcess) {
 	for line := range strings.Lines(list) {
-		p := process{args: line}
+		p := psProcess{args: line}
 		if n, _ := fmt.Sscan(line, &p.pid, &p.parent); n == 2 {
 			all = append(all, p)
 		}
@@ -178,7 +171,7 @@ func parseProcesses(list string) (all []process) {
 }
 
 // descendants returns the children of a process, their children, and so on.
-func descendants(ancestor int) (all []process) {
+func descendants(ancestor int) (all []psProcess) {
 	list := parseProcesses(listProcesses())
 	found := map[int]bool{ancestor: true}
 	for n := -1; n != len(all); {

@@ -25,13 +25,13 @@ type userTerminal struct {
 
 // onTerminal starts a call of run on a new terminal, and returns the user's end.
 func (w *invocation) onTerminal() userTerminal {
-	w.t.Helper()
-	user, tty := pty(w.t)
+	w.T.Helper()
+	user, tty := pty(w.T)
 	defer func() { _ = tty.Close() }() // so that the user's end notices when the call ends
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = tty, tty, tty
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
-	w.g.Expect(w.cmd.Start()).To(Succeed())
-	return userTerminal{user, w.g}
+	w.Expect(w.cmd.Start()).To(Succeed())
+	return userTerminal{user, w}
 }
 
 // awaitText reads the output until it contains a text.
@@ -62,7 +62,7 @@ func TestProgramReadsTheTerminalAndGetsCtrlC(t *testing.T) {
 	terminal.typeText("some words\n")
 	terminal.awaitText("<some words>")
 	terminal.typeText("\x1a\x03") // Ctrl-Z and Ctrl-C
-	f.g.Expect(w.exitCode()).To(Equal(130))
+	f.Expect(w.exitCode()).To(Equal(130))
 }
 
 func TestRunReclaimsTheTerminalAfterTheProgram(t *testing.T) {
@@ -77,7 +77,7 @@ func TestRunReclaimsTheTerminalAfterTheProgram(t *testing.T) {
 		terminal.awaitText("Program started")
 	}
 	terminal.typeText("\x03")
-	f.g.Expect(w.exitCode()).To(Equal(130))
+	f.Expect(w.exitCode()).To(Equal(130))
 }
 
 func TestModesOfTheTerminalAreRestoredAfterAProgramThatWasKilled(t *testing.T) {
@@ -86,20 +86,20 @@ func TestModesOfTheTerminalAreRestoredAfterAProgramThatWasKilled(t *testing.T) {
 	w := f.prepare("jobs", "--", "sh", "-c", "stty raw -echo; echo $$ >pid; exec sleep 1000")
 	terminal := w.onTerminal()
 	raw, err := terminal.SyscallConn()
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	echoes := func() (on bool) {
-		f.g.Expect(raw.Control(func(fd uintptr) {
+		f.Expect(raw.Control(func(fd uintptr) {
 			modes, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
-			f.g.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			on = modes.Lflag&(unix.ECHO|unix.ICANON) == unix.ECHO|unix.ICANON
 		})).To(Succeed())
 		return on
 	}
 	pid := f.pidIn("pid")
-	f.g.Expect(echoes()).To(BeFalse())
-	f.g.Expect(unix.Kill(pid, unix.SIGKILL)).To(Succeed())
-	f.g.Expect(w.exitCode()).To(Equal(137))
-	f.g.Expect(echoes()).To(BeTrue())
+	f.Expect(echoes()).To(BeFalse())
+	f.Expect(unix.Kill(pid, unix.SIGKILL)).To(Succeed())
+	f.Expect(w.exitCode()).To(Equal(137))
+	f.Expect(echoes()).To(BeTrue())
 }
 
 func TestCtrlZAndFgWorkAsInAShell(t *testing.T) {
@@ -109,7 +109,7 @@ func TestCtrlZAndFgWorkAsInAShell(t *testing.T) {
 	w := f.prepare("jobs", "--", "bash", "-c", `trap "echo continued $((20+2))" CONT; trap "exit 130" INT; echo going; while :; do sleep 0.05; done`)
 	line := strings.Join(w.cmd.Args, "' '")
 	shell, err := exec.LookPath("bash")
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	w.cmd.Path, w.cmd.Args = shell, []string{"bash", "--norc", "--noprofile", "-i"}
 	w.cmd.Env = append(os.Environ(), "PS1=prompt> ")
 	terminal := w.onTerminal()
@@ -125,7 +125,7 @@ func TestCtrlZAndFgWorkAsInAShell(t *testing.T) {
 	terminal.typeText("\x03")          // Ctrl-C
 	terminal.awaitText("prompt>")
 	terminal.typeText("exit $?\n")
-	f.g.Expect(w.exitCode()).To(Equal(130))
+	f.Expect(w.exitCode()).To(Equal(130))
 }
 
 func TestCtrlCEndsRunWhileItWaitsToLead(t *testing.T) {
@@ -137,7 +137,6 @@ func TestCtrlCEndsRunWhileItWaitsToLead(t *testing.T) {
 	terminal := w.onTerminal()
 	terminal.awaitText("Leader seen")
 	terminal.typeText("\x03")
-	f.g.Expect(w.exitCode()).To(Equal(130))
-	leader.signal(unix.SIGTERM)
-	f.g.Expect(leader.exitCode()).To(Equal(143))
+	f.Expect(w.exitCode()).To(Equal(130))
+	leader.terminate(143)
 }

@@ -5,7 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,76 +35,27 @@ func TestRunExitsWithTheCodeOfTheProgram(t *testing.T) {
 				}
 				return r
 			}, script), "--", "sh", "-c", script)
-			f.g.Expect(w.run()).To(Equal(code), w.stderr.String())
+			f.Expect(w.run()).To(Equal(code), w.stderr.String())
 		})
-	}
-}
-
-func TestRunReportsAWrongCommandLineBeforeItConnects(t *testing.T) {
-	g := NewWithT(t)
-	text := filepath.Join(t.TempDir(), "text")
-	g.Expect(os.WriteFile(text, []byte("text"), 0o600)).To(Succeed())
-	for _, c := range []struct {
-		code int
-		args []string
-		text string
-	}{
-		{supervise.ExitNotFound, []string{"jobs", "--", "no-such-program"}, `"no-such-program" is not found`},
-		{supervise.ExitNotFound, []string{"jobs", "--", "/no/such\x1bprogram"}, `"/no/such\x1bprogram" is not found`},
-		{supervise.ExitNotExecutable, []string{"jobs", "--", text}, "cannot be executed: permission denied"},
-		{supervise.ExitNotExecutable, []string{"jobs", "--", "/"}, "cannot be executed"},
-		{supervise.ExitOwnError, []string{"jobs", "true"}, "put -- before the program"},
-		{supervise.ExitOwnError, []string{"jobs", "./prog", "--flag"}, "-- is missing before the program"},
-		{supervise.ExitOwnError, []string{"jobs", "./prog", "-x"}, "-- is missing before the program"},
-		{supervise.ExitOwnError, []string{"jobs", "./prog", "--name"}, "-- is missing before the program"},
-		{supervise.ExitOwnError, []string{"jobs", "./prog", "--grace", "x"}, "-- is missing before the program"},
-		{supervise.ExitOwnError, []string{"jobs", "./prog", "--flag", "--", "x"}, "-- is missing before the program"},
-		{supervise.ExitOwnError, []string{"jobs", "./prog", "--", "x"}, `"./prog" is before --, and the program "x" after it`},
-		{supervise.ExitOwnError, []string{"jobs", "--grace", "x", "--", "true"}, `--grace: "x" is not a duration`},
-		{supervise.ExitNotFound, []string{"--lost-hook", "no-such-hook", "jobs", "--", "true"}, `--lost-hook: program "no-such-hook" is not found`},
-		{supervise.ExitNotExecutable, []string{"--lost-hook", text, "jobs", "--", "true"}, "--lost-hook: program"},
-		{supervise.ExitOwnError, []string{"jobs"}, "as in 'election-cli run [<flags>] <key> -- <program> [<args>...]'"},
-		{supervise.ExitOwnError, []string{"jobs", "--"}, "as in 'election-cli run [<flags>] <key> -- <program> [<args>...]'"},
-		{supervise.ExitOwnError, []string{"--", "true"}, "program"},
-		{supervise.ExitOwnError, []string{"a b", "--", "true"}, `"a b"`},
-		{supervise.ExitOwnError, []string{"jobs", "--bogus", "--", "true"}, "--bogus"},
-		{supervise.ExitOwnError, []string{"jobs", "--no-wait", "--max-wait", "1s", "--", "true"}, "--max-wait"},
-		{supervise.ExitOwnError, []string{"jobs", "-E", "3", "--", "true"}, "--no-wait"},
-		{supervise.ExitOwnError, []string{"jobs", "--hold-at-least=-1s", "--", "true"}, "--hold-at-least -1s is negative"},
-		{supervise.ExitOwnError, []string{"jobs", "--hold-at-least", "1m", "--restart=always", "--", "true"}, "leave out --on-lost=signal and --restart"},
-		{supervise.ExitOwnError, []string{"jobs", "--hold-at-least", "1m", "--on-lost=signal", "--", "true"}, "leave out --on-lost=signal and --restart"},
-		{supervise.ExitOwnError, []string{"jobs", "--no-wait", "-E", "300", "--", "true"}, "300"},
-		{supervise.ExitOwnError, []string{"jobs", "--won", "HUP", "--", "true"}, "--on-lost=signal"},
-		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--won", "KILL", "--", "true"}, `--won "KILL"`},
-		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--lost", "FOO", "--", "true"}, `--lost "FOO"`},
-		{supervise.ExitOwnError, []string{"jobs", "--on-lost", "signal", "--no-wait", "--", "true"}, "--no-wait"},
-		{supervise.ExitOwnError, []string{"jobs", "--on-exit", "keep", "--", "true"}, "--restart"},
-		{supervise.ExitOwnError, []string{"jobs", "--grace=-1s", "--", "true"}, "--grace -1s"},
-		{supervise.ExitOwnError, []string{"jobs", "--quiet", "-v", "--", "true"}, "--quiet"},
-	} {
-		code, stdout, stderr := runInProcess(append([]string{"run", "-s", "nats://127.0.0.1:1"}, c.args...)...)
-		g.Expect(code).To(Equal(c.code), "%q: %s", c.args, stderr)
-		g.Expect(stdout).To(BeEmpty())
-		g.Expect(stderr).To(ContainSubstring(c.text), "%q", c.args)
 	}
 }
 
 func TestRunWritesNothingToTheBucketIfTheProgramIsNotFound(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
-	f.g.Expect(f.prepare("jobs", "--", "no-such-program").run()).To(Equal(supervise.ExitNotFound))
-	_, err := f.bucket.Get(t.Context(), "jobs")
-	f.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
+	f.Expect(f.prepare("jobs", "--", "no-such-program").run()).To(Equal(supervise.ExitNotFound))
+	_, err := f.Bucket.Get(t.Context(), "jobs")
+	f.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
 }
 
 func TestProgramThatCannotBeExecutedWhenLeadingIsReported(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
 	for content, code := range map[string]int{"#!/no/such/interpreter\n": supervise.ExitNotFound, "\x00no program\n": supervise.ExitNotExecutable} {
-		f.g.Expect(os.WriteFile(f.file("program"), []byte(content), 0o700)).To(Succeed())
+		f.Expect(os.WriteFile(f.file("program"), []byte(content), 0o700)).To(Succeed())
 		w := f.prepare("jobs", "--", "./program")
-		f.g.Expect(w.run()).To(Equal(code), w.stderr.String())
-		f.g.Expect(w.stderr.String()).To(ContainSubstring("program \"./program\""))
+		f.Expect(w.run()).To(Equal(code), w.stderr.String())
+		f.Expect(w.stderr.String()).To(ContainSubstring("program \"./program\""))
 	}
 }
 
@@ -115,18 +66,17 @@ func TestNoWaitAndMaxWaitGiveUpWhileAnotherHostLeads(t *testing.T) {
 	f.awaitText("ready", "\n")
 	started := time.Now()
 	w := f.prepare("--no-wait", "jobs", "--", "true")
-	f.g.Expect(w.run()).To(Equal(cli.ExitNegative))
-	f.g.Expect(w.stderr.String()).To(ContainSubstring(`"web-1" leads "jobs"`))
-	f.g.Expect(f.prepare("--no-wait", "-E", "75", "jobs", "--", "true").run()).To(Equal(75))
-	f.g.Expect(f.prepare("--no-wait", "--conflict-exit-code=0", "jobs", "--", "false").run()).To(Equal(0))
+	f.Expect(w.run()).To(Equal(cli.ExitNegative))
+	f.Expect(w.stderr.String()).To(ContainSubstring(`"web-1" leads "jobs"`))
+	f.Expect(f.prepare("--no-wait", "-E", "75", "jobs", "--", "true").run()).To(Equal(75))
+	f.Expect(f.prepare("--no-wait", "--conflict-exit-code=0", "jobs", "--", "false").run()).To(Equal(0))
 	w = f.prepare("--max-wait", "300ms", "jobs", "--", "true")
-	f.g.Expect(w.run()).To(Equal(supervise.ExitTimedOut))
-	f.g.Expect(w.stderr.String()).To(HaveSuffix("this candidate did not lead \"jobs\" within --max-wait 300ms; 'election-cli check jobs' says why\n"))
-	f.g.Expect(time.Since(started)).To(BeNumerically("<", clitest.Timeout))
-	leader.signal(unix.SIGTERM)
-	f.g.Expect(leader.exitCode()).To(Equal(143))
+	f.Expect(w.run()).To(Equal(supervise.ExitTimedOut))
+	f.Expect(w.stderr.String()).To(HaveSuffix("this candidate did not lead \"jobs\" within --max-wait 300ms; 'election-cli check jobs' says why\n"))
+	f.Expect(time.Since(started)).To(BeNumerically("<", clitest.Timeout))
+	leader.terminate(143)
 	w = f.prepare("--no-wait", "jobs", "--", "sh", "-c", "exit 9")
-	f.g.Expect(w.run()).To(Equal(9), "the key was released: %s", w.stderr)
+	f.Expect(w.run()).To(Equal(9), "the key was released: %s", w.stderr)
 }
 
 func TestKeyIsHeldAsLongAsHoldAtLeastSaysThoughTheProgramHasExited(t *testing.T) {
@@ -136,35 +86,41 @@ func TestKeyIsHeldAsLongAsHoldAtLeastSaysThoughTheProgramHasExited(t *testing.T)
 	job := f.start("echo >ready; exit 9", "--no-wait", "--hold-at-least", "3s", "--name", "web-1")
 	f.awaitText("ready", "\n")
 	late := f.prepare("--no-wait", "jobs", "--", "touch", f.file("again"))
-	f.g.Expect(late.run()).To(Equal(cli.ExitNegative), "the job has exited, and its key is held")
-	f.g.Expect(late.stderr.String()).To(ContainSubstring(`"web-1" leads "jobs"`))
-	f.g.Expect(f.file("again")).NotTo(BeAnExistingFile())
-	f.g.Expect(job.exitCode()).To(Equal(9), "the exit code of the program")
-	f.g.Expect(time.Since(started)).To(BeNumerically(">=", 3*time.Second))
-	f.g.Expect(job.stderr.String()).To(ContainSubstring("Program has exited, the key is held on"))
-	f.g.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
+	f.Expect(late.run()).To(Equal(cli.ExitNegative), "the job has exited, and its key is held")
+	f.Expect(late.stderr.String()).To(ContainSubstring(`"web-1" leads "jobs"`))
+	f.Expect(f.file("again")).NotTo(BeAnExistingFile())
+	f.Expect(job.exitCode()).To(Equal(9), "the exit code of the program")
+	f.Expect(time.Since(started)).To(BeNumerically(">=", 3*time.Second))
+	f.Expect(job.stderr.String()).To(ContainSubstring("Program has exited, the key is held on"))
+	f.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
 }
 
 func TestSignalEndsTheHoldOfAKeyWithTheExitCodeOfTheProgram(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
 	job := f.prepare("--no-wait", "--hold-at-least", "1h", "jobs", "--", "sh", "-c", "exit 9")
-	lines, err := linesOf(&job.cmd.Stderr, job.cmd.StderrPipe)
-	f.g.Expect(err).NotTo(HaveOccurred())
-	f.g.Expect(job.cmd.Start()).To(Succeed())
-	f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("the key is held on")))
-	job.signal(unix.SIGTERM)
-	f.g.Expect(job.exitCode()).To(Equal(9))
-	f.g.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
+	followLog(f, job.cmd).says("the key is held on")
+	job.terminate(9)
+	f.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(0), "the key was released")
 }
 
-func TestNoWaitFailsWithoutAServer(t *testing.T) {
+func TestRunThatIsNotToWaitForLongFailsWithoutAServer(t *testing.T) {
 	t.Parallel()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--no-wait", "jobs", "--", "true")
-	g.Expect(cmd.Run()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitOwnError))
-	g.Expect(stderr.String()).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused: start the server there, or correct host and port in --server, NATS_URL or --context; or leave out --no-wait to wait for the server"))
+	const start = "cannot connect to nats://127.0.0.1:1: connection refused: start the server there, or correct host and port in --server, NATS_URL or --context; or leave out --no-wait to wait for the server"
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--no-wait"}, supervise.ExitOwnError, start},
+		{[]string{"--max-wait", "200ms"}, supervise.ExitTimedOut, ""},
+	} {
+		g := NewWithT(t)
+		cmd, _, stderr := command(t, slices.Concat([]string{"run", "-s", "nats://127.0.0.1:1"}, c.args, []string{"jobs", "--", "true"})...)
+		g.Expect(cmd.Run()).NotTo(Succeed())
+		g.Expect(cmd.ProcessState.ExitCode()).To(Equal(c.code), stderr.String())
+		g.Expect(stderr.String()).To(ContainSubstring(c.says))
+	}
 }
 
 func TestNoWaitEndsRunWhenItLosesLeadership(t *testing.T) {
@@ -172,16 +128,8 @@ func TestNoWaitEndsRunWhenItLosesLeadership(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	w := f.start("echo >ready; exec sleep 1000", "--no-wait")
 	f.awaitText("ready", "\n")
-	f.g.Expect(f.bucket.Delete(t.Context(), "jobs")).To(Succeed())
-	f.g.Expect(w.exitCode()).To(Equal(cli.ExitNegative), w.stderr.String())
-}
-
-func TestMaxWaitCountsWhileTheServerCannotBeReached(t *testing.T) {
-	t.Parallel()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, "run", "-s", "nats://127.0.0.1:1", "--max-wait", "200ms", "jobs", "--", "true")
-	g.Expect(cmd.Run()).NotTo(Succeed())
-	g.Expect(cmd.ProcessState.ExitCode()).To(Equal(supervise.ExitTimedOut), stderr.String())
+	f.Expect(f.Bucket.Delete(t.Context(), "jobs")).To(Succeed())
+	f.Expect(w.exitCode()).To(Equal(cli.ExitNegative), w.stderr.String())
 }
 
 func TestRunThatASignalEndsWhileItWaitsExitsWith128PlusTheSignal(t *testing.T) {
@@ -189,12 +137,9 @@ func TestRunThatASignalEndsWhileItWaitsExitsWith128PlusTheSignal(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	for s, code := range map[syscall.Signal]int{unix.SIGINT: 130, unix.SIGTERM: 143, unix.SIGHUP: 129} {
 		w := f.prepareWithServer("nats://127.0.0.1:1", "jobs", "--", "true")
-		lines, err := linesOf(&w.cmd.Stderr, w.cmd.StderrPipe)
-		f.g.Expect(err).NotTo(HaveOccurred())
-		f.g.Expect(w.cmd.Start()).To(Succeed())
-		f.g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("cannot be reached yet")))
+		followLog(f, w.cmd).says("cannot be reached yet")
 		w.signal(s)
-		f.g.Expect(w.exitCode()).To(Equal(code))
+		f.Expect(w.exitCode()).To(Equal(code))
 	}
 }
 
@@ -204,8 +149,8 @@ func TestProgramGetsTheElectionInItsEnvironmentAndUnchangedArguments(t *testing.
 	w := f.prepare("jobs", "--name", "web-1", "--", "sh", "-c", `env | grep ^ELECTION_ | sort; printf '<%s>' "$0" "$@"`,
 		"run", "--help", "-x", "@file", "--", "-s", "", "--name", "a b", "--", "*")
 	w.cmd.Env = append(os.Environ(), "ELECTION_TOKEN=stale")
-	f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
-	f.g.Expect(w.stdout.String()).To(MatchRegexp(`^ELECTION_BUCKET=LEADER_ELECTION
+	f.Expect(w.run()).To(Equal(0), w.stderr.String())
+	f.Expect(w.stdout.String()).To(MatchRegexp(`^ELECTION_BUCKET=LEADER_ELECTION
 ELECTION_KEY=jobs
 ELECTION_NAME=web-1
 ELECTION_TERM=\d+
@@ -213,16 +158,16 @@ ELECTION_TOKEN=[0-9a-f]{16}-[0-9a-f]{16}
 <run><--help><-x><@file><--><-s><><--name><a b><--><\*>$`))
 	number := strings.Split(strings.Split(w.stdout.String(), "ELECTION_TERM=")[1], "\n")[0]
 	term, err := strconv.ParseUint(number, 10, 64)
-	f.g.Expect(err).NotTo(HaveOccurred())
-	f.g.Expect(w.stdout.String()).To(ContainSubstring(fmt.Sprintf("-%016x\n", term)))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(w.stdout.String()).To(ContainSubstring(fmt.Sprintf("-%016x\n", term)))
 }
 
 func TestProgramKeepsItsOwnShortFlags(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
 	w := f.prepare("-vE7", "--no-wait", "jobs", "--", "echo", "--bogus", "-h")
-	f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
-	f.g.Expect(w.stdout.String()).To(Equal("--bogus -h\n"))
+	f.Expect(w.run()).To(Equal(0), w.stderr.String())
+	f.Expect(w.stdout.String()).To(Equal("--bogus -h\n"))
 }
 
 func TestProgramInheritsStdinAndLosesNoOutput(t *testing.T) {
@@ -231,12 +176,12 @@ func TestProgramInheritsStdinAndLosesNoOutput(t *testing.T) {
 	w := f.prepare("jobs", "--", "cat")
 	text := strings.Repeat("all that is read is written\n", 10000)
 	w.cmd.Stdin = strings.NewReader(text)
-	f.g.Expect(w.run()).To(Equal(0))
-	f.g.Expect(w.stdout.String() == text).To(BeTrue(), "%d bytes of %d", w.stdout.Len(), len(text))
+	f.Expect(w.run()).To(Equal(0))
+	f.Expect(w.stdout.String() == text).To(BeTrue(), "%d bytes of %d", w.stdout.Len(), len(text))
 	w = f.prepare("jobs", "--", "sh", "-c", "yes | head -c 20000000; echo done >&2")
-	f.g.Expect(w.run()).To(Equal(0), "a broken pipe ends yes, and sh goes on")
-	f.g.Expect(w.stdout.Len()).To(Equal(20000000))
-	f.g.Expect(w.stderr.String()).To(ContainSubstring("done\n"))
+	f.Expect(w.run()).To(Equal(0), "a broken pipe ends yes, and sh goes on")
+	f.Expect(w.stdout.Len()).To(Equal(20000000))
+	f.Expect(w.stderr.String()).To(ContainSubstring("done\n"))
 }
 
 func TestProgramRunsInAProcessGroupOfItsOwn(t *testing.T) {
@@ -244,9 +189,8 @@ func TestProgramRunsInAProcessGroupOfItsOwn(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	w := f.start("echo $$ >pid; exec sleep 1000")
 	pid := f.pidIn("pid")
-	f.g.Expect(unix.Getpgid(pid)).To(Equal(pid))
-	w.signal(unix.SIGTERM)
-	f.g.Expect(w.exitCode()).To(Equal(143))
+	f.Expect(unix.Getpgid(pid)).To(Equal(pid))
+	w.terminate(143)
 }
 
 func TestProgramGoesOnWhenNothingReadsTheLog(t *testing.T) {
@@ -254,10 +198,10 @@ func TestProgramGoesOnWhenNothingReadsTheLog(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	w := f.prepare("jobs", "--", "sh", "-c", "sleep 0.2; exit 5")
 	r, pipe, err := os.Pipe()
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	w.cmd.Stderr = pipe
-	f.g.Expect(r.Close()).To(Succeed())
-	f.g.Expect(w.run()).To(Equal(5))
+	f.Expect(r.Close()).To(Succeed())
+	f.Expect(w.run()).To(Equal(5))
 	_ = pipe.Close()
 }
 
@@ -265,10 +209,10 @@ func TestGraceThatDoesNotFitIsRefusedWithAFix(t *testing.T) {
 	t.Parallel()
 	f := newRunFixture(t, 5*time.Second)
 	w := f.prepare("--grace", "3s", "jobs", "--", "true")
-	f.g.Expect(w.run()).To(Equal(supervise.ExitOwnError))
-	f.g.Expect(w.stderr.String()).To(And(ContainSubstring("--grace 3s"), ContainSubstring("TTL of 5s"), ContainSubstring("--grace of at most")))
-	_, err := f.bucket.Get(t.Context(), "jobs")
-	f.g.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
+	f.Expect(w.run()).To(Equal(supervise.ExitOwnError))
+	f.Expect(w.stderr.String()).To(And(ContainSubstring("--grace 3s"), ContainSubstring("TTL of 5s"), ContainSubstring("--grace of at most")))
+	_, err := f.Bucket.Get(t.Context(), "jobs")
+	f.Expect(err).To(MatchError(jetstream.ErrKeyNotFound))
 }
 
 func TestProgramDoesNotInheritThePasswordsOfRun(t *testing.T) {
@@ -281,7 +225,7 @@ func TestProgramDoesNotInheritThePasswordsOfRun(t *testing.T) {
 	}{{nil, 0}, {[]string{"--keep-env"}, 3}} {
 		w := f.prepare(append(c.flags, "--user", "me", "jobs", "--", "env")...)
 		w.cmd.Env = append(os.Environ(), secret...)
-		f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
-		f.g.Expect(strings.Count(w.stdout.String(), "secret")).To(Equal(c.passed), "%v", c.flags)
+		f.Expect(w.run()).To(Equal(0), w.stderr.String())
+		f.Expect(strings.Count(w.stdout.String(), "secret")).To(Equal(c.passed), "%v", c.flags)
 	}
 }

@@ -44,8 +44,8 @@ func (w *invocation) witnessOf() int {
 
 // guards returns the process numbers of the guardian of a call of run and of the deputy.
 func (w *invocation) guards() (pids []int) {
-	w.t.Helper()
-	w.g.Eventually(func() []int { // the guardian starts its deputy while the program starts
+	w.T.Helper()
+	w.Eventually(func() []int { // the guardian starts its deputy while the program starts
 		pids = nil
 		for _, p := range descendants(w.cmd.Process.Pid) {
 			if strings.Contains(p.args, supervise.GuardianCommand) || strings.Contains(p.args, "deputy of-run") {
@@ -53,7 +53,7 @@ func (w *invocation) guards() (pids []int) {
 			}
 		}
 		return pids
-	}).WithTimeout(clitest.Timeout).Should(HaveLen(2))
+	}).Should(HaveLen(2))
 	return pids
 }
 
@@ -62,7 +62,7 @@ func (f *runFixture) heartbeats() (all []int) {
 	lines := strings.Split(f.content("heartbeats")(), "\n")
 	for _, line := range lines[:len(lines)-1] { // the last one may be half a line
 		at, err := strconv.Atoi(line)
-		f.g.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		all = append(all, at)
 	}
 	return all
@@ -70,23 +70,22 @@ func (f *runFixture) heartbeats() (all []int) {
 
 // isReleased reports whether the record of the key is a release.
 func (f *runFixture) isReleased() bool {
-	f.t.Helper()
-	entry, err := f.bucket.Get(f.t.Context(), "jobs")
-	f.g.Expect(err).NotTo(HaveOccurred())
+	f.T.Helper()
+	entry, err := f.Bucket.Get(f.T.Context(), "jobs")
+	f.Expect(err).NotTo(HaveOccurred())
 	r := record.Parse(entry.Value(), entry.Revision())
 	return !r.Released.IsZero()
 }
 
 // expectTakeover expects that the program of another candidate starts, and that it does so after the last heartbeat of the child and a settle time.
 func (f *runFixture) expectTakeover() {
-	f.t.Helper()
+	f.T.Helper()
 	other := f.start(`date +%s%N >other; exec sleep 1000`)
 	started := f.pidIn("other")
-	f.g.Expect(proctest.IsRunning(f.pidIn("child"))).To(BeFalse(), "the group is dead when another host leads")
+	f.Expect(proctest.IsRunning(f.pidIn("child"))).To(BeFalse(), "the group is dead when another host leads")
 	beats := f.heartbeats()
-	f.g.Expect(started-beats[len(beats)-1]).To(BeNumerically(">=", witness.DefaultSettleTime.Nanoseconds()), "its effects have settled")
-	other.signal(unix.SIGTERM)
-	f.g.Expect(other.exitCode()).To(Equal(143))
+	f.Expect(started-beats[len(beats)-1]).To(BeNumerically(">=", witness.DefaultSettleTime.Nanoseconds()), "its effects have settled")
+	other.terminate(143)
 }
 
 func TestRunThatIsKilledIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
@@ -99,9 +98,9 @@ func TestRunThatIsKilledIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 			f.awaitText("heartbeats", "\n")
 			f.pidIn("child")
 			witnessPID, guardian := w.witnessOf(), f.guardianOf(w)
-			f.g.Expect(witnessPID).NotTo(BeZero())
+			f.Expect(witnessPID).NotTo(BeZero())
 			if withGuardian {
-				f.g.Expect(unix.Kill(guardian, unix.SIGKILL)).To(Succeed())
+				f.Expect(unix.Kill(guardian, unix.SIGKILL)).To(Succeed())
 			}
 			w.signal(unix.SIGKILL)
 			f.expectTakeover()
@@ -109,8 +108,8 @@ func TestRunThatIsKilledIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 			w.exitCode() // stderr has ended
 			// On a busy host it may release the key after it has let go of stderr.
 			released := Or(ContainSubstring("Released the key of a leader that has died  of=witness  "), ContainSubstring("The key is not released yet: the witness goes on trying"))
-			f.g.Expect(w.stderr.String()).To(And(released, ContainSubstring("Connected  of=witness  ")))
-			f.g.Expect(strings.Count(w.stderr.String(), "Connected  server=")).To(Equal(1), "run connected once")
+			f.Expect(w.stderr.String()).To(And(released, ContainSubstring("Connected  of=witness  ")))
+			f.Expect(strings.Count(w.stderr.String(), "Connected  server=")).To(Equal(1), "run connected once")
 		})
 	}
 }
@@ -143,11 +142,11 @@ func TestKeyOfAKilledRunIsNotReleasedWhileTheGroupRuns(t *testing.T) {
 			}
 			w.signal(unix.SIGKILL)
 			_, err := w.cmd.Process.Wait()
-			f.g.Expect(err).NotTo(HaveOccurred())
+			f.Expect(err).NotTo(HaveOccurred())
 			dead := len(f.heartbeats())
-			f.g.Eventually(func() int { return len(f.heartbeats()) }).WithTimeout(clitest.Timeout).Should(BeNumerically(">", dead+100))
-			f.g.Expect(f.isReleased()).To(BeFalse())
-			f.g.Expect(proctest.IsRunning(child)).To(BeTrue())
+			f.Eventually(func() int { return len(f.heartbeats()) }).Should(BeNumerically(">", dead+100))
+			f.Expect(f.isReleased()).To(BeFalse())
+			f.Expect(proctest.IsRunning(child)).To(BeTrue())
 			for _, pid := range guards {
 				_ = unix.Kill(pid, unix.SIGCONT) // the guardian may have ended its deputy already
 			}
@@ -161,12 +160,12 @@ func TestKeyOfAKilledRunWithoutAWitnessIsLeftToItsLease(t *testing.T) {
 	f := newWitnessFixture(t)
 	w := f.start(heartbeats+`wait`, "--no-witness")
 	child := f.pidIn("child")
-	f.g.Expect(w.witnessOf()).To(BeZero())
+	f.Expect(w.witnessOf()).To(BeZero())
 	w.signal(unix.SIGKILL)
 	f.expectDead(child, clitest.Timeout)
 	w.exitCode() // nothing that run has started keeps stderr open
-	f.g.Expect(f.isReleased()).To(BeFalse())
-	f.g.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(cli.ExitNegative))
+	f.Expect(f.isReleased()).To(BeFalse())
+	f.Expect(f.prepare("--no-wait", "jobs", "--", "true").run()).To(Equal(cli.ExitNegative))
 }
 
 func TestWitnessThatIsKilledIsReplaced(t *testing.T) {
@@ -175,12 +174,11 @@ func TestWitnessThatIsKilledIsReplaced(t *testing.T) {
 	w := f.start(heartbeats + `wait`)
 	f.pidIn("child")
 	first := w.witnessOf()
-	f.g.Expect(first).NotTo(BeZero())
-	f.g.Expect(unix.Kill(first, unix.SIGKILL)).To(Succeed())
+	f.Expect(first).NotTo(BeZero())
+	f.Expect(unix.Kill(first, unix.SIGKILL)).To(Succeed())
 	var second int
-	f.g.Eventually(func() int { second = w.witnessOf(); return second }).WithTimeout(clitest.Timeout).ShouldNot(Or(BeZero(), Equal(first)))
-	w.signal(unix.SIGTERM)
-	f.g.Expect(w.exitCode()).To(Equal(143))
+	f.Eventually(func() int { second = w.witnessOf(); return second }).ShouldNot(Or(BeZero(), Equal(first)))
+	w.terminate(143)
 	f.expectDead(second, clitest.Timeout)
 }
 
@@ -193,11 +191,10 @@ func TestRunThatEndsLeavesNoWitnessBehind(t *testing.T) {
 			w := f.start(`trap 'exit 0' TERM; trap : USR1 USR2; echo >ready; while :; do sleep 0.02; done`, flags...)
 			f.awaitText("ready", "\n")
 			witnessPID := w.witnessOf()
-			f.g.Expect(witnessPID).NotTo(BeZero())
-			w.signal(unix.SIGTERM)
-			f.g.Expect(w.exitCode()).To(Equal(0), w.stderr.String())
+			f.Expect(witnessPID).NotTo(BeZero())
+			w.terminate(0)
 			f.expectDead(witnessPID, clitest.Timeout)
-			f.g.Expect(w.stderr.String()).NotTo(ContainSubstring("that has died"))
+			f.Expect(w.stderr.String()).NotTo(ContainSubstring("that has died"))
 			f.expectReleased()
 		})
 	}
@@ -206,10 +203,10 @@ func TestRunThatEndsLeavesNoWitnessBehind(t *testing.T) {
 func TestNothingThatRunStartsIsTakenForAWitness(t *testing.T) {
 	t.Parallel()
 	f := newWitnessFixture(t)
-	f.g.Expect(os.WriteFile(f.file("hook"), []byte("#!/bin/sh\nenv >hook.env\n"), 0o700)).To(Succeed())
+	f.Expect(os.WriteFile(f.file("hook"), []byte("#!/bin/sh\nenv >hook.env\n"), 0o700)).To(Succeed())
 	w := f.prepare("--lost-hook", f.file("hook"), "jobs", "--", "sh", "-c", "env >program.env")
-	f.g.Expect(w.run()).To(Equal(0), w.stderr.String())
+	f.Expect(w.run()).To(Equal(0), w.stderr.String())
 	for _, file := range []string{"program.env", "hook.env"} {
-		f.g.Expect(f.content(file)()).To(And(ContainSubstring("ELECTION_KEY=jobs\n"), Not(ContainSubstring("ELECTION_WITNESS"))))
+		f.Expect(f.content(file)()).To(And(ContainSubstring("ELECTION_KEY=jobs\n"), Not(ContainSubstring("ELECTION_WITNESS"))))
 	}
 }

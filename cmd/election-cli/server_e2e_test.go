@@ -11,7 +11,6 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/look"
-	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // startServer starts 'server' on a free port. It returns the JSON object that the server writes, and a function that stops the server.
@@ -41,7 +40,7 @@ func TestAServerWithAStoreKeepsItsBuckets(t *testing.T) {
 	stop, output := startServer(t, "--store", store)
 	g.Expect(output).To(HaveKeyWithValue("store", store))
 	g.Expect(output["url"]).To(HavePrefix("nats://127.0.0.1:"))
-	code, made, stderr := runBinary(t, "bucket", "add", "-s", output["url"], "--json")
+	code, made, stderr := runInProcess("bucket", "add", "-s", output["url"], "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 
 	code, _, stderr = runBinary(t, "server", "--port", "0", "--store", store)
@@ -50,7 +49,7 @@ func TestAServerWithAStoreKeepsItsBuckets(t *testing.T) {
 	stop()
 
 	stop, output = startServer(t, "--store", store)
-	code, found, stderr := runBinary(t, "bucket", "info", "-s", output["url"], "--json")
+	code, found, stderr := runInProcess("bucket", "info", "-s", output["url"], "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var before, after look.BucketInfo
 	g.Expect(json.Unmarshal([]byte(made), &before)).To(Succeed())
@@ -77,21 +76,17 @@ func TestTheNextServerDeletesTheDataOfAServerThatWasKilled(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	g := NewWithT(t)
 	stopFirst, first := startServer(t)
-	code, _, stderr := runBinary(t, "bucket", "add", "-s", first["url"])
+	code, _, stderr := runInProcess("bucket", "add", "-s", first["url"])
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	killed, _, _ := command(t, "server", "--port", "0")
-	lines, err := linesOf(&killed.Stdout, killed.StdoutPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(killed.Start()).To(Succeed())
-	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive())
-	g.Expect(killed.Process.Kill()).To(Succeed())
-	_ = killed.Wait()
+	killed := startCandidate(t, "server", "--port", "0")
+	killed.says("nats://")
+	killed.kill()
 	g.Expect(os.ReadDir(temp)).To(HaveLen(2))
 
 	stopNext, _ := startServer(t)
 	g.Expect(os.ReadDir(temp)).To(HaveLen(2), "the first server's and the next one's")
 	stopNext()
-	code, _, stderr = runBinary(t, "bucket", "info", "-s", first["url"])
+	code, _, stderr = runInProcess("bucket", "info", "-s", first["url"])
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	stopFirst()
 	g.Expect(os.ReadDir(temp)).To(BeEmpty())
@@ -101,16 +96,11 @@ func TestAServerWritesOnlyItsURLToStdoutAndTheNextCommandsToStderr(t *testing.T)
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	cmd, _, stderr := command(t, "server", "--port", "0")
-	lines, err := linesOf(&cmd.Stdout, cmd.StdoutPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	var url string
-	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(&url))
-	code, _, _ := runBinary(t, "bucket", "add", "-s", url)
+	s := startCandidate(t, "server", "--port", "0")
+	url := s.says()
+	code, _, _ := runInProcess("bucket", "add", "-s", url)
 	g.Expect(code).To(Equal(cli.ExitOK), "the server accepts connections at its URL")
-	g.Expect(cmd.Process.Signal(os.Interrupt)).To(Succeed())
-	g.Expect(cmd.Wait()).To(Succeed())
-	g.Expect(stderr.String()).To(And(ContainSubstring("export NATS_URL="+url), ContainSubstring("\n    election-cli bucket add --ttl 5s\n"), ContainSubstring("election-cli campaign")))
-	g.Expect(lines).NotTo(Receive())
+	s.interrupt()
+	g.Expect(s.stderr.String()).To(And(ContainSubstring("export NATS_URL="+url), ContainSubstring("\n    election-cli bucket add --ttl 5s\n"), ContainSubstring("election-cli campaign")))
+	g.Expect(s.lines).NotTo(Receive())
 }

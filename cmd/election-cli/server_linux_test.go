@@ -60,21 +60,21 @@ func TestAServerSaysThatItsDiskIsFullAndItsLeadersStandDownUntilItIsRestarted(t 
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	g.Expect(err).NotTo(HaveOccurred())
 	defer client.Conn.Close()
-	g.Eventually(client.Conn.IsConnected).WithTimeout(clitest.Timeout).Should(BeTrue())
+	g.Eventually(client.Conn.IsConnected).Should(BeTrue())
 	bucket, err := election.CreateBucket(t.Context(), client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: 2 * time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
 	e, err := election.NewElection("a", "jobs", bucket, election.WithSplay(0))
 	g.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(t.Context()) }()
 	defer clitest.Shutdown(t, e)
-	leads := func() { g.Eventually(e.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue()) }
+	leads := func() { g.Eventually(e.IsLeader).Should(BeTrue()) }
 	leads()
 
 	g.Expect(cmd.Process.Signal(unix.SIGUSR2)).To(Succeed())
 	g.Eventually(func() bool { // each write needs a new page at last
 		g.Expect(client.Conn.Publish("$KV."+cli.DefaultBucket+".fill", make([]byte, 4<<10))).To(Succeed())
 		return e.IsLeader()
-	}).WithTimeout(clitest.Timeout).Should(BeFalse())
+	}).Should(BeFalse())
 	g.Expect(cmd.Process.Signal(unix.SIGUSR1)).To(Succeed())
 	leads()
 }

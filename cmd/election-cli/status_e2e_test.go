@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election/dashboards"
+	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/test/clitest"
 )
 
@@ -21,8 +24,8 @@ func TestACampaignServesItsStatusPage(t *testing.T) {
 	s := startServing(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "6s", "--interval", "500ms", "--status", ":0", "--metrics", "127.0.0.1:0")
 	metrics, url := s.url("Metrics are served"), s.url("Serving the status page")
 	s.g.Expect(url).To(HavePrefix("http://127.0.0.1:"))
-	s.g.Eventually(fetch(url + "leader")).WithTimeout(clitest.Timeout).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
-	s.g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(
+	s.g.Eventually(fetch(url + "leader")).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
+	s.g.Eventually(fetch(url)).Should(And(
 		ContainSubstring("web-1 leads"), MatchRegexp(`<i class="c0"></i>web-1</td><td class="leader">leader</td>`), ContainSubstring("<dt>Term</dt><dd>1</dd>"),
 	))
 	s.g.Expect(fetch(url + "healthz")()).To(And(HavePrefix("200"), ContainSubstring(`"healthy":true`)))
@@ -40,7 +43,7 @@ func TestRunServesTheMetricsAndThePageOfItsCandidate(t *testing.T) {
 	f := newFixture(t, clitest.LongTTL)
 	s := startServing(t, "run", "-s", f.Server.URL(), "--name", "web-1", "--stand-down", "0s", "--status", ":0", "--metrics", "127.0.0.1:0", "jobs", "--", "sleep", "60")
 	metrics, url := s.url("Metrics are served"), s.url("Serving the status page")
-	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(ContainSubstring("web-1 leads"), ContainSubstring("This candidate")))
+	f.Eventually(fetch(url)).Should(And(ContainSubstring("web-1 leads"), ContainSubstring("This candidate")))
 	f.Expect(fetch(url + "leader")()).To(HavePrefix("200"))
 	f.Expect(fetch(metrics)()).To(MatchRegexp(`(?m)^election_leader{bucket="\w+",election="jobs",identity="web-1"} 1$`))
 	f.Expect(s.cmd.Process.Signal(os.Interrupt)).To(Succeed())
@@ -89,11 +92,10 @@ func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.
 	for i := range 500 {
 		f.Put(key(i), clitest.LeaderRecord("web-1", nil))
 	}
-	code, _, stderr := f.run("pause", key(8))
-	f.Expect(code).To(BeZero(), stderr)
+	f.ok("pause", key(8))
 	s := startServing(t, "dashboard", "--serve", ":0", "-s", f.Server.URL())
 	url := s.url("Serving the status page")
-	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(
+	f.Eventually(fetch(url)).Should(And(
 		ContainSubstring("500 elections, and all have a leader"), ContainSubstring("1 paused"), MatchRegexp(`title="Paused since \S+ \S+ by \S+@\S+"`),
 		ContainSubstring(`<a href="?key=job-000">`), ContainSubstring(`<a href="?key=job-499">`)))
 	f.Expect(fetch(url + "?key=job-042")()).To(And(ContainSubstring("web-1 leads</p>"), ContainSubstring("No candidate answers")))
@@ -104,8 +106,7 @@ func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.
 	for i := range 500 { // renewals, which send nothing
 		f.Put(key(i), clitest.LeaderRecord("web-1", nil))
 	}
-	code, _, stderr = f.run("evict", key(7), "--force")
-	f.Expect(code).To(BeZero(), stderr)
+	f.ok("evict", key(7), "--force")
 	update := feed.next()
 	f.Expect(update).To(And(HavePrefix("data: <header"), ContainSubstring("499 of 500"), MatchRegexp(`evicted \(deleted\) by \S+@\S+</span>`)))
 	f.Expect(strings.Count(update, "<tr data-key")).To(Equal(1))
@@ -129,7 +130,7 @@ func TestTheDashboardOfOneElectionShowsItAtOnce(t *testing.T) {
 	f.Put("other", clitest.LeaderRecord("db-1", nil))
 	s := startServing(t, "dashboard", "--serve", ":0", "--election", "jobs", "-s", f.Server.URL())
 	url := s.url("Serving the status page")
-	f.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(And(ContainSubstring("web-1 leads</p>"), Not(ContainSubstring("This candidate"))))
+	f.Eventually(fetch(url)).Should(And(ContainSubstring("web-1 leads</p>"), Not(ContainSubstring("This candidate"))))
 	f.Expect(fetch(url + "metrics")()).NotTo(ContainSubstring(`election="other"`))
 	s.interrupt()
 }
@@ -141,12 +142,42 @@ func TestTheDashboardSaysWhenItsServerCannotBeReached(t *testing.T) {
 	n, bucket := stoppedServer(t)
 	s := startServing(t, "dashboard", "--serve", ":0", "-s", n.URL(), "--bucket", bucket)
 	url := s.url("Serving the status page")
-	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("Waiting for the server"))
+	g.Eventually(fetch(url)).Should(ContainSubstring("Waiting for the server"))
 	g.Expect(fetch(url + "healthz")()).To(HavePrefix("503"))
 	g.Expect(fetch(url + "metrics")()).To(MatchRegexp(`election_observed_up\{bucket="\w+"\} 0`))
 	n.Resume(t)
-	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring(`<a href="?key=jobs">`))
+	g.Eventually(fetch(url)).Should(ContainSubstring(`<a href="?key=jobs">`))
 	n.Stop()
-	g.Eventually(fetch(url)).WithTimeout(clitest.Timeout).Should(ContainSubstring("The NATS server cannot be reached: this is the last known state"))
+	g.Eventually(fetch(url)).Should(ContainSubstring("The NATS server cannot be reached: this is the last known state"))
 	s.interrupt()
+}
+
+func TestDashboardAndRulesArePrintedWithoutAServer(t *testing.T) {
+	g := NewWithT(t)
+	for name, generate := range map[string]func(...dashboards.Option) ([]byte, error){"dashboard": dashboards.Grafana, "rules": dashboards.Rules} {
+		for _, c := range []struct {
+			args []string
+			opts []dashboards.Option
+		}{
+			{[]string{name}, nil},
+			{[]string{name, "--election", "jobs", "--namespace", "choria"}, []dashboards.Option{dashboards.WithElection("jobs"), dashboards.WithNamespace("choria")}},
+		} {
+			want, err := generate(c.opts...)
+			g.Expect(err).NotTo(HaveOccurred())
+			code, stdout, stderr := runInProcess(append(c.args, "-s", "nats://127.0.0.1:1")...)
+			g.Expect(code).To(Equal(cli.ExitOK), stderr)
+			g.Expect(stderr).To(BeEmpty())
+			g.Expect(stdout).To(Equal(string(want)))
+		}
+	}
+	_, stdout, _ := runInProcess("dashboard", "--election", "jobs")
+	g.Expect(json.Valid([]byte(stdout))).To(BeTrue())
+}
+
+func TestExpectedElectionsAreForTheRulesAndForThePage(t *testing.T) {
+	g := NewWithT(t)
+	want, err := dashboards.Rules(dashboards.WithExpected("jobs", "reports"))
+	g.Expect(err).NotTo(HaveOccurred())
+	code, stdout, stderr := runInProcess("rules", "--expect", "reports,jobs")
+	g.Expect([]any{code, stderr, stdout}).To(Equal([]any{cli.ExitOK, "", string(want)}))
 }

@@ -1,17 +1,28 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/choria-io/fisk"
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/events"
+	"github.com/natscampaign/election/internal/cli/leaderfile"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/drill"
+	"github.com/natscampaign/election/internal/drill/chaos"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 // words returns a text with single spaces, however its lines are broken.
@@ -73,9 +84,6 @@ func TestAFlagHasTheSameShortFormEverywhereAsInNatscli(t *testing.T) {
 			}
 		}
 	}
-	code, stdout, stderr := runBinary(t, "rules", "-j")
-	g.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}))
-	g.Expect(stderr).To(HavePrefix("election-cli: unknown flag -j\n"))
 }
 
 func TestEveryFlagThatRefusesAValueNamesItself(t *testing.T) {
@@ -93,37 +101,6 @@ func TestEveryFlagThatRefusesAValueNamesItself(t *testing.T) {
 		}
 	}
 	g.Expect(refused).To(BeNumerically(">", 30), "durations, numbers and choices")
-}
-
-func TestMistakesAreAnsweredInPlainWords(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		line string
-		code int
-		want string
-	}{
-		{"lss", 2, `unknown command "lss": did you mean "ls"?`},
-		{"help cand", 2, `unknown command "cand": did you mean "candidates"?`},
-		{"bucket ad", 2, `unknown command "ad": did you mean "add"?`},
-		{"drill-pro", 2, `unknown command "drill-pro"` + "\n"},
-		{"ls --jsn", 2, "unknown flag --jsn: did you mean --json?"},
-		{"wait k --max", 2, "unknown flag --max: did you mean --max-wait?"},
-		{"run --nonsense", 125, "unknown flag --nonsense\n"},
-		{"check --format y", 3, `--format: "y" is unknown: give text, nagios, json or prometheus`},
-		{"drill --candidates many", 2, `--candidates: "many" is not a number`},
-		{"dashboard --web-config w.yml", 2, "--web-config is for --serve: add it"},
-		{"dashboard --serve :0 --namespace shop", 2, "--namespace is for the file that is printed: leave it out"},
-		{"ls -s http://h", 2, `--server or NATS_URL: the server URL "http://h"`},
-	} {
-		t.Run(c.line, func(t *testing.T) {
-			t.Parallel()
-			g := NewWithT(t)
-			code, stdout, stderr := runBinary(t, strings.Fields(c.line)...)
-			g.Expect(code).To(Equal(c.code))
-			g.Expect(stdout).To(BeEmpty())
-			g.Expect(stderr).To(HavePrefix("election-cli: " + c.want))
-		})
-	}
 }
 
 func TestVersionIsPrinted(t *testing.T) {
@@ -207,4 +184,153 @@ end`)
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 	g.Expect(strings.Fields(string(out))).To(ContainElements("campaign", "candidates", "--vacant", "text", "nagios", "web.creds"))
 	g.Expect(string(out)).NotTo(ContainSubstring("transfer"))
+}
+
+// TestEveryFlagAndArgumentRefusesToBeEmpty tests what an unset variable of a shell leaves behind.
+func TestEveryFlagAndArgumentRefusesToBeEmpty(t *testing.T) {
+	g := NewWithT(t)
+	seen := 0
+	for _, c := range listed() {
+		words := strings.Fields(c.FullCommand)
+		for _, f := range append(app(&cli.Env{}).Model().Flags, c.Flags...) {
+			if f.IsBoolFlag() || strings.HasPrefix(f.Name, "completion-") {
+				continue
+			}
+			for _, value := range []string{"", " "} {
+				seen++
+				code, stdout, stderr := runInProcess(append(words[:len(words):len(words)], "--"+f.Name+"="+value)...)
+				g.Expect(code).NotTo(Equal(cli.ExitOK), "%s --%s", c.FullCommand, f.Name)
+				g.Expect(stdout).To(BeEmpty())
+				g.Expect(stderr).To(ContainSubstring("--"+f.Name+" is empty, as of a shell variable that is not set"), "%s --%s", c.FullCommand, f.Name)
+			}
+		}
+		if len(c.Args) == 0 {
+			continue
+		}
+		args := words[:len(words):len(words)]
+		for range c.Args {
+			args = append(args, "")
+		}
+		_, _, stderr := runInProcess(args...)
+		for _, a := range c.Args {
+			if c.FullCommand != "run" || a.Name == "key" { // a program without -- is reported first
+				g.Expect(stderr).To(Or(ContainSubstring(strings.ToUpper(a.Name)+" is empty"), ContainSubstring("-- is missing")), c.FullCommand)
+			}
+		}
+	}
+	g.Expect(seen).To(BeNumerically(">", 300))
+}
+
+func TestAnEmptyVariableOfTheEnvironmentCountsAsNotSet(t *testing.T) {
+	g := NewWithT(t)
+	for _, f := range app(&cli.Env{}).Model().Flags {
+		if f.Envar != "" {
+			t.Setenv(f.Envar, "")
+		}
+	}
+	_, _, stderr := runInProcess("ls", "-s", "127.0.0.1:1")
+	g.Expect(stderr).To(ContainSubstring("cannot connect to nats://127.0.0.1:1: connection refused"))
+}
+
+// commandsWithoutData have no result, or print a file in a foreign format.
+var commandsWithoutData = []string{"help", "bucket rm", "pause", "resume", "run", "witness", "dashboard", "rules"}
+
+func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
+	g := NewWithT(t)
+	seen := 0
+	for _, cmd := range app((&cli.Env{})).Model().FlattenedCommands() {
+		if cmd.Hidden || slices.Contains(commandsWithoutData, cmd.FullCommand) {
+			continue
+		}
+		seen++
+		g.Expect(slices.ContainsFunc(cmd.Flags, func(f *fisk.FlagModel) bool { return f.Name == "json" && f.IsBoolFlag() })).To(BeTrue(), cmd.FullCommand)
+		g.Expect(outputs).To(HaveKey(outputOf(strings.Fields(cmd.FullCommand))), "its output has a schema")
+		g.Expect(cmd.HelpLong).To(ContainSubstring("--json"), "%s documents its output", cmd.FullCommand)
+	}
+	g.Expect(seen).To(BeNumerically(">=", 8))
+}
+
+func TestCompletionAndManualAreBuiltIn(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	for flag, texts := range map[string][]string{
+		"--completion-script-bash": {"complete -F", "election-cli"},
+		"--completion-script-zsh":  {"#compdef", "election-cli"},
+		"--completion-script-fish": {"complete -c", "election-cli"},
+		"--help-man":               {".TH \"election\\-cli\"", "evict", "max\\-wait"},
+	} {
+		cmd, stdout, stderr := command(t, flag)
+		g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+		for _, text := range texts {
+			g.Expect(stdout.String()).To(ContainSubstring(text), flag)
+		}
+		g.Expect(appHelp).To(ContainSubstring(flag), "the help mentions the flag")
+	}
+	cmd, stdout, stderr := command(t, "--completion-bash", "wait", "--")
+	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+	g.Expect(stdout.String()).To(And(ContainSubstring("--max-wait"), ContainSubstring("--vacant"), ContainSubstring("--server")))
+	cmd, stdout, stderr = command(t, "--completion-bash")
+	g.Expect(cmd.Run()).To(Succeed(), stderr.String())
+	g.Expect(stdout.String()).To(And(ContainSubstring("ls\n"), ContainSubstring("check")))
+}
+
+func TestBashAcceptsTheCompletionScript(t *testing.T) {
+	natstest.SkipIfShort(t)
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	g := NewWithT(t)
+	path, err := binary()
+	g.Expect(err).NotTo(HaveOccurred())
+	out, err := exec.Command(bash, "-c", `source <("$1" --completion-script-bash) && complete -p`, "bash", path).CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), string(out))
+	g.Expect(string(out)).To(ContainSubstring("election-cli"))
+}
+
+// jsonFields returns the JSON names of all fields of a type, including the fields of nested types.
+func jsonFields(t reflect.Type) (names []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return jsonFields(t.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return nil
+		}
+	default:
+		return nil
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			names = append(names, name)
+		}
+		if f.IsExported() || f.Anonymous {
+			names = append(names, jsonFields(f.Type)...)
+		}
+	}
+	return names
+}
+
+func TestTheHelpDocumentsEveryJSONField(t *testing.T) {
+	for _, c := range []struct {
+		help string
+		of   any
+	}{
+		{drillHelp, drill.Report{}}, {chaos.Help, chaos.Report{}}, {campaignHelp, events.Event{}}, {candidatesHelp, look.Candidate{}},
+		{checkup.Help, checkup.Result{}}, {infoHelp, look.BucketInfo{}}, {bucketInfoHelp, look.BucketInfo{}}, {fileHelp, leaderfile.Content{}}, {fileHelp, leaderfile.CheckResult{}}, {resignHelp, handoverReport{}},
+	} {
+		t.Run(fmt.Sprintf("%T", c.of), func(t *testing.T) {
+			g := NewWithT(t)
+			for _, name := range jsonFields(reflect.TypeOf(c.of)) {
+				g.Expect(c.help + look.HolderHelp).To(ContainSubstring(`"` + name + `"`))
+			}
+		})
+	}
+	g := NewWithT(t)
+	for _, name := range []string{events.Started, events.Following, events.Elected, events.Leading, events.Lost, events.Released, events.Stopped, events.Dropped} {
+		g.Expect(campaignHelp).To(ContainSubstring("    " + name))
+	}
 }

@@ -8,34 +8,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/checkup"
 	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/observe"
 )
 
 // watcher is the command watch in a separate process.
-type watcher struct{ *candidateProcess }
+type watcher struct{ *process }
 
 // startWatch starts the command watch with --json on the server at url.
 func startWatch(t *testing.T, url string, args ...string) *watcher {
 	t.Helper()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, append([]string{"watch", "--json", "-s", url}, args...)...)
-	lines, err := linesOf(&cmd.Stdout, cmd.StdoutPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	return &watcher{&candidateProcess{g: g, cmd: cmd, lines: lines, stderr: stderr}}
+	return &watcher{startCandidate(t, append([]string{"watch", "--json", "-s", url}, args...)...)}
 }
 
 // next waits for the next event, and expects its kind and its leader.
 func (w *watcher) next(kind observe.EventKind, name string) (e observe.Event) {
 	var line string
-	w.g.Eventually(w.lines).WithTimeout(clitest.Timeout).Should(Receive(&line), "%v %s: %s", kind, name, w.stderr)
+	w.g.Eventually(w.lines).Should(Receive(&line), "%v %s: %s", kind, name, w.stderr)
 	expectSchema(w.g, "watch", line)
 	w.g.Expect(json.Unmarshal([]byte(line), &e)).To(Succeed(), line)
 	w.g.Expect([]any{e.Kind, e.Leader.Name}).To(Equal([]any{kind, name}), line)
@@ -82,8 +81,7 @@ func TestWatchPrintsSentencesWithoutJSON(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
 	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
-	code, stdout, stderr := f.run("watch", "--count", "1")
-	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	stdout := f.ok("watch", "--count", "1")
 	f.Expect(stdout).To(MatchRegexp(`^\S+ \S+  leading   "web-1" leads "jobs", term 7, for \S+\n$`))
 }
 
@@ -109,7 +107,7 @@ func TestWatchContinuesAfterARestartOfTheServer(t *testing.T) {
 	w := startWatch(t, s.URL(), "--bucket", bucket.Bucket())
 	w.next(observe.Leading, "web-1")
 	s.Restart(t, 0)
-	g.Eventually(put("web-2")).WithTimeout(clitest.Timeout).Should(Succeed())
+	g.Eventually(put("web-2")).Should(Succeed())
 	w.next(observe.Evicted, "web-1")
 	w.next(observe.Elected, "web-2")
 	w.next(observe.Leading, "web-2")
@@ -121,10 +119,7 @@ func TestWatchWaitsForAnUnreachableServer(t *testing.T) {
 	g := NewWithT(t)
 	s, bucket := stoppedServer(t)
 	cmd, stdout, _ := command(t, "watch", "-s", s.URL(), "--bucket", bucket, "--count", "1")
-	lines, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	g.Eventually(lines).WithTimeout(clitest.Timeout).Should(Receive(ContainSubstring("Server cannot be reached yet")))
+	followLog(g, cmd).says("Server cannot be reached yet")
 	s.Resume(t)
 	g.Expect(cmd.Wait()).To(Succeed())
 	g.Expect(stdout.String()).To(ContainSubstring("elected   \"web-1\" won \"jobs\""))
@@ -180,12 +175,40 @@ func TestTheNoticeForDroppedEventsIsValidJSON(t *testing.T) {
 	g.Expect((&look.EventWriter{}).DroppedEvents(3)).To(ContainSubstring("3 lines dropped"))
 }
 
-func TestWatchAndWaitFailAtOnceWithoutTheBucket(t *testing.T) {
+func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
-	for _, args := range [][]string{{"watch"}, {"wait", "jobs"}} {
-		code, stdout, stderr := f.run(append(args, "--bucket", "NONE")...)
-		f.Expect([]any{code, stdout}).To(Equal([]any{cli.ExitFailure, ""}), "%q", args)
-		f.Expect(stderr).To(ContainSubstring(`no bucket "NONE"`), "%q", args)
-	}
+	f.StartLeader() // web-1, of jobs
+	w := startWatch(t, f.Server.URL(), "jobs")
+	w.next(observe.Leading, "web-1")
+	link := faultproxy.New(nil)
+	t.Cleanup(link.Close)
+	link.DelayReplies(300 * time.Millisecond) // so that the release is stored until it was seen
+	nc, err := nats.Connect(f.Server.URL(), nats.SetCustomDialer(link))
+	f.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	f.Expect(err).NotTo(HaveOccurred())
+	bucket, err := election.OpenBucket(t.Context(), js, f.Bucket.Bucket())
+	f.Expect(err).NotTo(HaveOccurred())
+	e := clitest.Campaign(t, bucket, "web-2", "jobs")
+	f.Eventually(func() string { _, _, stderr := f.run("transfer", "jobs", "--to", "web-2"); return stderr }).ShouldNot(ContainSubstring("no candidate"))
+	f.Expect(w.next(observe.Released, "web-1").Reason).To(Equal(election.ReasonTransferred))
+	f.Expect(w.next(observe.Elected, "web-2").Reason).To(Equal(election.ReasonReleased))
+	w.next(observe.Leading, "web-2")
+	f.Expect(e.Resign(t.Context())).To(Succeed())
+	f.Expect(w.next(observe.Released, "web-2").Reason).To(Equal(election.ReasonResigned))
+
+	f.Put("other", clitest.LeaderRecord("db-1", nil))
+	w = startWatch(t, f.Server.URL(), "other")
+	w.next(observe.Leading, "db-1")
+	f.Put("other", clitest.LeaderRecord("db-2", nil))
+	overwritten := w.next(observe.Evicted, "db-1")
+	f.Expect([]any{overwritten.Reason, overwritten.By}).To(Equal([]any{election.ReasonOverwritten, "db-2"}))
+	w.next(observe.Elected, "db-2")
+	w.next(observe.Leading, "db-2")
+	f.ok("evict", "other", "--force")
+	evicted := w.next(observe.Evicted, "db-2")
+	f.Expect(evicted.Reason).To(Equal(election.ReasonDeleted))
+	f.Expect(evicted.By).To(MatchRegexp(`^\S+@\S+$`))
 }

@@ -5,10 +5,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -38,10 +39,7 @@ func TestMetricsAndStatusAreOnLoopbackUnlessAnAddressIsGiven(t *testing.T) {
 func TestOneAddressServesMetricsAndTheStatusPageWithTLSAndAPassword(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	g.Expect(err).NotTo(HaveOccurred())
-	port := free.Addr().(*net.TCPAddr).Port
-	g.Expect(free.Close()).To(Succeed())
+	port := natstest.FreePort(t)
 	client, config := webConfig(t)
 	urls := urlsOf(t, "--metrics", fmt.Sprintf(":%d", port), "--status", fmt.Sprintf("127.0.0.1:%d", port), "--web-config", config)
 	site := fmt.Sprintf("127.0.0.1:%d", port)
@@ -82,8 +80,46 @@ func TestAWrongWebConfigurationEndsTheCommandAtOnce(t *testing.T) {
 	g := NewWithT(t)
 	config := filepath.Join(t.TempDir(), "web.yml")
 	g.Expect(os.WriteFile(config, []byte("basic_auth_users: {operator: secret}"), 0o600)).To(Succeed())
-	code, stdout, stderr := runBinary(t, "campaign", "jobs", "-s", "nats://127.0.0.1:1", "--status", ":0", "--web-config", config)
+	code, stdout, stderr := runInProcess("campaign", "jobs", "-s", "nats://127.0.0.1:1", "--status", ":0", "--web-config", config)
 	g.Expect(code).To(Equal(cli.ExitFailure))
 	g.Expect(stdout).To(BeEmpty())
 	g.Expect(stderr).To(And(HavePrefix("election-cli: --web-config "+config+": "), ContainSubstring("bcrypt"), ContainSubstring("https://prometheus.io/docs/")))
+}
+
+// startServing starts a command that serves over HTTP, and reads its log.
+func startServing(t *testing.T, args ...string) *process {
+	t.Helper()
+	cmd, _, _ := command(t, args...)
+	return followLog(NewWithT(t), cmd)
+}
+
+// url waits for the line of the log with the text, and returns the URL that it names.
+func (p *process) url(text string) string {
+	var line string
+	p.g.Eventually(p.lines).Should(Receive(&line))
+	p.g.Expect(line).To(ContainSubstring(text))
+	_, url, _ := strings.Cut(line, "url=")
+	return strings.TrimSpace(url)
+}
+
+// get returns the status and the body of an answer to a browser.
+func get(client *http.Client, url string) string {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	request.Header.Set("Accept", "text/html")
+	r, err := client.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	defer client.CloseIdleConnections()
+	body, _ := io.ReadAll(r.Body)
+	return r.Status + "\n" + string(body)
+}
+
+// fetch returns a function that requests a URL, which returns the status and the body of the answer.
+func fetch(url string) func() string {
+	return func() string { return get(http.DefaultClient, url) }
 }

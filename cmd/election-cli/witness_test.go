@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,58 +35,28 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(folder, "socket")
 }
 
-// hostWitness is the command witness in a separate process, and its log.
-type hostWitness struct {
-	g   Gomega
-	cmd *exec.Cmd
-	log <-chan string
-}
-
-// startWitness starts a witness, and returns once programs can connect.
-func startWitness(t *testing.T, url, socket string) *hostWitness {
+// startWitness starts a witness for programs on this host, and returns once they can connect.
+func startWitness(t *testing.T, url, socket string) *process {
 	t.Helper()
-	g := NewWithT(t)
-	cmd, _, _ := command(t, "witness", "-s", url, "--socket", socket, "--verbose")
-	log, err := linesOf(&cmd.Stderr, cmd.StderrPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	w := &hostWitness{g, cmd, log}
-	w.logs("Witness is ready", socket)
+	w := startServing(t, "witness", "-s", url, "--socket", socket, "--verbose")
+	w.says("Witness is ready", socket)
 	return w
 }
 
-// logs waits until the witness logs a line with two texts.
-func (w *hostWitness) logs(message, attribute string) {
-	var line string
-	for !strings.Contains(line, message) || !strings.Contains(line, attribute) {
-		w.g.Eventually(w.log).WithTimeout(clitest.Timeout).Should(Receive(&line), "%s %s", message, attribute)
-	}
-}
-
 // startWatched starts a candidate that names the socket of a witness.
-func startWatched(t *testing.T, url, socket, name string, args ...string) *candidateProcess {
+func startWatched(t *testing.T, url, socket, name string, args ...string) *process {
 	t.Helper()
-	g := NewWithT(t)
-	cmd, _, stderr := command(t, append(args, "-s", url, "--name", name, "--interval", "500ms", "--json")...)
+	cmd, _, _ := command(t, append(args, "-s", url, "--name", name, "--interval", "500ms", "--json")...)
 	cmd.Env = append(os.Environ(), witness.HostVariable+"=unix://"+socket)
-	lines, err := linesOf(&cmd.Stdout, cmd.StdoutPipe)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(cmd.Start()).To(Succeed())
-	c := &candidateProcess{g: g, cmd: cmd, lines: lines, stderr: stderr}
+	c := follow(NewWithT(t), cmd)
 	c.next(events.Started)
 	return c
 }
 
 // leads waits until a candidate leads that has not led before.
-func (c *candidateProcess) leads() {
-	c.next(events.Elected)
-	c.next(events.Leading)
-}
-
-// kill kills the process, as kill -9 does.
-func (c *candidateProcess) kill() {
-	c.g.Expect(c.cmd.Process.Kill()).To(Succeed())
-	_ = c.cmd.Wait()
+func (p *process) leads() {
+	p.next(events.Elected)
+	p.next(events.Leading)
 }
 
 // ledBefore has somebody lead the election jobs, and release its key: then nobody has to stand down for a part of a long TTL.
@@ -104,7 +73,7 @@ func TestKilledCampaignIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 			f, socket := newFixture(t, clitest.LongTTL), socketPath(t)
 			ledBefore(t, f.Server.URL())
 			url := f.Server.URL()
-			var w *hostWitness
+			var w *process
 			if !late {
 				w = startWitness(t, url, socket)
 			}
@@ -117,11 +86,11 @@ func TestKilledCampaignIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 			if late {
 				w = startWitness(t, url, socket)
 			}
-			w.logs("Term is watched", "web-1")
+			w.says("Term is watched", "web-1")
 			one.kill()
 			f.Expect(two.next(events.Elected).Reason).To(Equal("released"))
 			two.next(events.Leading)
-			w.logs("Released the key of a leader that has died", "web-1")
+			w.says("Released the key of a leader that has died", "web-1")
 			f.Expect(seen.next(observe.Released, "web-1").Reason).To(Equal(election.ReasonDied))
 			seen.next(observe.Elected, "web-2")
 		})
@@ -135,12 +104,12 @@ func TestCampaignThatStopsInOrderLeavesTheWitnessNothingToRelease(t *testing.T) 
 	w := startWitness(t, f.Server.URL(), socket)
 	c := startWatched(t, f.Server.URL(), socket, "web-1", "campaign", "jobs")
 	c.leads()
-	w.logs("Term is watched", "web-1")
+	w.says("Term is watched", "web-1")
 	c.interrupt(events.Lost, events.Released, events.Stopped)
-	f.Eventually(f.Server.Server.NumClients).WithTimeout(clitest.Timeout).Should(Equal(1), "the witness has no connection while nobody leads: that of the test is left")
+	f.Eventually(f.Server.Server.NumClients).Should(Equal(1), "the witness has no connection while nobody leads: that of the test is left")
 	f.Expect(w.cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	for line := ""; !strings.Contains(line, "Witness has stopped"); {
-		f.Eventually(w.log).WithTimeout(clitest.Timeout).Should(Receive(&line))
+		f.Eventually(w.lines).Should(Receive(&line))
 		f.Expect(line).NotTo(ContainSubstring("died"))
 	}
 	f.Expect(w.cmd.Wait()).To(Succeed())
@@ -175,12 +144,12 @@ func TestWitnessGoesOnWhenItsServerWasGone(t *testing.T) {
 	w := startWitness(t, url, socket)
 	c := startWatched(t, url, socket, "web-1", "campaign", "jobs")
 	c.leads()
-	w.logs("Term is watched", "web-1")
-	w.logs("Connected", url)
+	w.says("Term is watched", "web-1")
+	w.says("Connected", url)
 	port, err := strconv.Atoi(url[strings.LastIndex(url, ":")+1:])
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Server.Stop()
-	w.logs("Connection lost", "")
+	w.says("Connection lost")
 	f.Expect(c.cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	_ = c.cmd.Wait() // the witness gives up a connection that is lost
 
@@ -192,7 +161,7 @@ func TestWitnessGoesOnWhenItsServerWasGone(t *testing.T) {
 	ledBefore(t, url)
 	one := startWatched(t, url, socket, "web-2", "campaign", "jobs")
 	one.leads()
-	w.logs("Term is watched", "web-2")
+	w.says("Term is watched", "web-2")
 	two := startWatched(t, url, socket, "web-3", "campaign", "jobs")
 	two.next(events.Following)
 	one.kill()
@@ -206,8 +175,7 @@ func TestWitnessRefusesASocketOnWhichAnotherListensReplacesAStaleOneAndRemovesIt
 	code, _, stderr := f.run("witness", "--socket", socket)
 	f.Expect(code).To(Equal(cli.ExitFailure))
 	f.Expect(stderr).To(HavePrefix(fmt.Sprintf("election-cli: another witness listens on --socket %q: stop it", socket)))
-	f.Expect(first.cmd.Process.Kill()).To(Succeed())
-	_ = first.cmd.Wait()
+	first.kill()
 	f.Expect(socket).To(BeAnExistingFile(), "a killed witness leaves its socket behind")
 
 	second := startWitness(t, f.Server.URL(), socket)
@@ -256,27 +224,6 @@ func TestSocketOfAWitnessHasTheModeThatIsAskedFor(t *testing.T) {
 	socket, err := listenAt(longest, 0o600)
 	g.Expect(err).NotTo(HaveOccurred(), "the system allows a path of %d bytes", maxSocketPath)
 	g.Expect(socket.Close()).To(Succeed())
-}
-
-func TestWrongFlagsOfTheWitnessNameTheValueAndTheFix(t *testing.T) {
-	g := NewWithT(t)
-	path := socketPath(t)
-	long := "/" + strings.Repeat("x", maxSocketPath)
-	for args, want := range map[string]string{
-		"":                 "--socket",
-		"--socket w.sock":  `--socket "w.sock" is no absolute path: give one that begins with /`,
-		"--socket " + long: fmt.Sprintf("--socket %q has %d bytes: give a path of at most %d", long, len(long), maxSocketPath),
-		"--socket " + filepath.Join(path, "w.sock"):         "the folder must exist",
-		"--socket " + path + " --socket-mode rw":            `--socket-mode "rw" is no mode: give one in octal, such as 0600`,
-		"--socket " + path + " --socket-mode 0100666":       `--socket-mode "0100666" is no mode`,
-		"--socket " + path + " --creds /no/such/file.creds": "--creds /no/such/file.creds: there is no such file",
-		"--socket " + path + " -s http://h":                 `the server URL "http://h"`,
-	} {
-		code, _, stderr := runInProcess(append([]string{"witness"}, strings.Fields(args)...)...)
-		g.Expect(code).To(Equal(cli.ExitFailure), args)
-		g.Expect(stderr).To(ContainSubstring(want))
-		g.Expect(path).NotTo(BeAnExistingFile(), args)
-	}
 }
 
 func TestCampaignRefusesAWrongWitnessBeforeItConnects(t *testing.T) {

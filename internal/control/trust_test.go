@@ -127,8 +127,7 @@ func TestWhatIsNoRequestMovesNoLeadershipAndCostsNothing(t *testing.T) {
 					f.Expect(now.Number).To(Equal(term.Number))
 					f.Expect(sent.Load()).To(BeZero(), "the follower answers nothing, and reads nothing")
 
-					o, err := admin.New(f.Open(f.Server.Connect(f.T)))
-					f.Expect(err).NotTo(HaveOccurred())
+					o := f.Operator()
 					f.Expect(o.Transfer(context.Background(), key, "b")).To(Succeed(), "requests are still carried out")
 				})
 			})
@@ -140,9 +139,8 @@ func TestHandoverIsNotTakenForDoneBecauseAStreamStoredTheRequest(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		a := f.Connected("a").Begin()
 		after(interval)
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
-		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"election-control.>"}, Storage: jetstream.MemoryStorage})
+		js := f.JetStream()
+		_, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"election-control.>"}, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		c := control.Client{Bucket: kv.With(f.Open(f.Server.Connect(f.T)), nil)}
 		f.Expect(c.Resign(context.Background(), key, "nobody", time.Minute)).To(MatchError(ContainSubstring("does not answer")))

@@ -144,8 +144,7 @@ func TestWriteOfOneKeyRemovesNoOtherWhereTheServerLetsItBeForbidden(t *testing.T
 func TestTTLIsNotShortenedWhileSomebodyHoldsAKey(t *testing.T) {
 	Run(t, func(f *Fleet) {
 		ctx := context.Background()
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		shorten := func(to time.Duration) error {
 			cfg := inMemory(to)
 			cfg.Name = natstest.BucketName
@@ -169,8 +168,7 @@ func TestTTLIsNotShortenedWhileSomebodyHoldsAKey(t *testing.T) {
 
 func TestLeaderKnowsALongerTTLAtOnce(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		a, b := f.Connected("a").Begin(), f.Connected("b")
 		After(Interval)
 		b.Begin()
@@ -178,7 +176,7 @@ func TestLeaderKnowsALongerTTLAtOnce(t *testing.T) {
 		f.Expect(a.IsLeader()).To(BeTrue())
 		cfg := inMemory(2 * TTL)
 		cfg.Name = natstest.BucketName
-		_, err = election.CreateBucket(context.Background(), js, cfg)
+		_, err := election.CreateBucket(context.Background(), js, cfg)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(a.Status().TTL).To(Equal(2 * TTL))
 		f.Expect(b.Status().TTL).To(Equal(2 * TTL))

@@ -17,21 +17,19 @@ import (
 // createBucket calls CreateBucket for the bucket of the fleet, with changes.
 func createBucket(f *Fleet, to time.Duration, changes ...func(*election.BucketConfig)) error {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	cfg := inMemory(to)
 	cfg.Name = natstest.BucketName
 	for _, change := range changes {
 		change(&cfg)
 	}
-	_, err = election.CreateBucket(context.Background(), js, cfg)
+	_, err := election.CreateBucket(context.Background(), js, cfg)
 	return err
 }
 
 func streamConfig(f *Fleet) jetstream.StreamConfig {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	return streamOf(f.WithT, js, natstest.BucketName).Config
 }
 
@@ -41,10 +39,7 @@ func TestLeaderLeadsOnWhenCreateBucketGivesItsBucketTheTTLBackThatItHad(t *testi
 	for name, wrong := range map[string]time.Duration{"no TTL": 0, "a TTL that is too long": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-				a := candidate("a").Begin()
-				After(Interval)
-				b := candidate("b").Begin()
-				After(3 * Interval)
+				a, b := f.LeaderAndFollower(candidate)
 				f.Expect(a.IsLeader()).To(BeTrue())
 				term, _ := a.Term()
 				f.Configure(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = wrong; cfg.RePublish = nil })

@@ -92,8 +92,7 @@ func TestBucketThatRepublishesAnotherKeyIsWatched(t *testing.T) {
 		f.Expect(a.Status().Notifications).To(Equal("watch"))
 		a.End()
 
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: natstest.BucketName, TTL: TTL, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		status, err := bucket.Status(context.Background())

@@ -72,8 +72,7 @@ func TestStartRefusesABucketThatItsStreamMakesUnfit(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			Run(t, func(f *Fleet) {
-				js, err := jetstream.New(f.Server.Connect(f.T))
-				f.Expect(err).NotTo(HaveOccurred())
+				js := f.JetStream()
 				f.Expect(create(js)).To(Succeed())
 				bucket, err := election.OpenBucket(context.Background(), js, "E")
 				f.Expect(err).NotTo(HaveOccurred())
@@ -110,8 +109,7 @@ func TestOpenBucketReportsWhatIsWrong(t *testing.T) {
 func TestStartRefusesAMissingBucket(t *testing.T) {
 	Run(t, func(f *Fleet) {
 		c := f.Candidate("a")
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
 		f.Expect(c.Start(context.Background())).To(And(MatchError(election.ErrBucketUnsuitable), MatchError(MatchRegexp("there is no bucket .* make it with CreateBucket, or connect to the account that has it$"))))
 	})

@@ -18,8 +18,7 @@ import (
 // dropBucket removes the bucket.
 func dropBucket(f *Fleet) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	f.Expect(js.DeleteKeyValue(context.Background(), natstest.BucketName)).To(Succeed())
 }
 
@@ -192,10 +191,8 @@ func TestCandidatesOfABucketWithoutATTLSayWhyNobodyLeadsUntilItHasOne(t *testing
 
 func TestFollowerAdaptsToALongerTTL(t *testing.T) {
 	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-		a := candidate("a").Begin()
-		After(Interval)
-		b := candidate("b").Begin()
-		After(3*Interval + time.Second)
+		a, b := f.LeaderAndFollower(candidate)
+		After(time.Second)
 		f.Configure(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 6 * TTL })
 		a.Link.Cut()
 		After(2 * TTL)

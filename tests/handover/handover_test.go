@@ -56,10 +56,7 @@ func TestResignGoesOnAfterItsContextEnds(t *testing.T) {
 
 func TestResignedCandidateTakesTheReleaseOfItsSuccessor(t *testing.T) {
 	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-		a := candidate("a").Begin()
-		After(Interval)
-		b := candidate("b").Begin()
-		After(3 * Interval)
+		a, b := f.LeaderAndFollower(candidate)
 		f.Expect(a.Resign(context.Background())).To(Succeed())
 		After(Spread)
 		f.Expect(b.IsLeader()).To(BeTrue())

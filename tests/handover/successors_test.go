@@ -25,7 +25,7 @@ const headStart = 25 * time.Millisecond
 
 func TestShortLivedCandidatesDoNotSlowAHandover(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		for i := range UnlessShort(500, 100) { // one lost campaign each
 			_, err := f.Bucket.Update(context.Background(), Key, fmt.Appendf(nil, `{"name":"cron","instance":"i%d","attempt":"i%d.1"}`, i, i), 1<<40)
 			f.Expect(err).To(HaveOccurred())
@@ -64,7 +64,7 @@ func TestOnlyTheSuccessorAnswersARelease(t *testing.T) {
 // A candidate that stops unsubscribes from several subjects. Its successor would wait behind that.
 func TestShutdownWindsUpOnceItsSuccessorLeads(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		a.End()
 		f.Expect(b.IsLeader()).To(BeTrue())
 		stopped := time.Now()
@@ -75,7 +75,7 @@ func TestShutdownWindsUpOnceItsSuccessorLeads(t *testing.T) {
 
 func TestUnreachableSuccessorCostsOneHeadStart(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		gone := f.Connected("gone").Begin()
 		After(3 * Interval)
 		if b.Status().Next { // the release names it first
@@ -116,7 +116,7 @@ func TestReleaseNamesOnlyTheTargetOfATransferWhereChanceDecides(t *testing.T) {
 
 func TestUnnotifiedCandidateIsNoSuccessor(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		f.Unnotified("c").Begin()
 		After(3 * Interval)
 		a.End()
@@ -205,7 +205,7 @@ func TestSuccessorWithAnOddNameRecognisesItself(t *testing.T) {
 
 func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		observer := f.Connected("c").Begin()
 		After(3 * Interval)
 		f.Expect(observer.Status().Leader.Name).To(Equal("a"))
@@ -234,7 +234,7 @@ func TestSuccessorThatALeaderNamesLeadsByTheWriteThatWins(t *testing.T) {
 // Meanwhile the server may have gone back to an earlier state, and the write may have hit another record with the release's revision.
 func TestSuccessorWhoseReplyIsLateLeadsByItsRenewal(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		b.Link.DelayReplies(200 * time.Millisecond) // so that a read and a write take 400 ms
 		a.Stop()
 		f.Expect(<-a.Result).To(Succeed())

@@ -98,7 +98,7 @@ func TestTargetLeadsAtTheInstantTheTransferReturns(t *testing.T) {
 		go func() { _ = e.Start(ctx) }()
 		t.Cleanup(func() { _ = e.Shutdown(context.Background()) })
 		candidates[name] = e
-		f.Eventually(candidates["a"].IsLeader).Should(BeTrue())
+		f.Eventually(candidates["a"].IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())
 	}
 	operator, err := admin.New(f.Open(s.Connect(t)))
 	f.Expect(err).NotTo(HaveOccurred())

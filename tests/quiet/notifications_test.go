@@ -171,10 +171,7 @@ func TestNotifiedFollowerSendsOnlyFallbackCampaigns(t *testing.T) {
 func TestLeaderDoesNotReadItsOwnWrites(t *testing.T) {
 	natstest.SkipIfShort(t)
 	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-		a := candidate("a").Begin()
-		After(Interval)
-		b := candidate("b").Begin()
-		After(3 * Interval)
+		a, b := f.LeaderAndFollower(candidate)
 		var reads atomic.Int64
 		b.Link.OnRequest(func(m faultproxy.Message) {
 			if strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") {

@@ -189,10 +189,7 @@ func TestUnnotifiedCandidatePollsAndWarnsOnce(t *testing.T) {
 
 func TestReconnectedCandidateIsNotified(t *testing.T) {
 	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-		a := candidate("a").Begin()
-		After(Interval)
-		b := candidate("b").Begin()
-		After(3 * Interval)
+		a, b := f.LeaderAndFollower(candidate)
 		b.Link.Disconnect()
 		After(time.Second)
 		After(2 * TTL)

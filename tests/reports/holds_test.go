@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/admin"
 	. "github.com/natscampaign/election/internal/test/fleettest"
 )
 
@@ -75,8 +74,7 @@ func TestPauseDuringACampaignHasTheWinnerGiveTheKeyBack(t *testing.T) {
 		bucket := &Faulty{KeyValue: f.Bare(nc)}
 		b := f.CandidateOn("b", nil, bucket, election.WithJetStream(js)).Begin()
 		After(3 * Interval)
-		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
-		f.Expect(err).NotTo(HaveOccurred())
+		operator := f.Operator()
 		bucket.OnUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {
 			f.Expect(operator.Pause(context.Background(), Key)).To(Succeed())
 			bucket.OnUpdate(func(_ context.Context, _ []byte, _ uint64, update func() (uint64, error)) (uint64, error) {

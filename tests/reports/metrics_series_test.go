@@ -53,8 +53,7 @@ func TestNamespaceIsThePrefixOfAllMetricsAndNoneExistsTwice(t *testing.T) {
 func TestElectionsOfOneKeyInTwoBucketsHaveSeriesOfTheirOwn(t *testing.T) {
 	Run(t, func(f *Fleet) {
 		r := prometheus.NewPedanticRegistry()
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
+		js := f.JetStream()
 		other, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: "OTHER", TTL: TTL, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Candidate("a", election.WithRegisterer(r)).Begin()

@@ -16,7 +16,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	. "github.com/natscampaign/election/internal/test/fleettest"
 )
@@ -110,8 +109,7 @@ func TestLogHandlerThatHangsCostsNoTerm(t *testing.T) {
 		hang, _ := f.Hanging()
 		a := f.Connected("a", election.WithLogger(slog.New(&hanging{slog.DiscardHandler, "Election paused", hang}))).Begin()
 		After(Interval)
-		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
-		f.Expect(err).NotTo(HaveOccurred())
+		operator := f.Operator()
 		go func() { _ = operator.Pause(context.Background(), Key) }()
 		After(time.Second)
 		a.Link.LoseReplies(faultproxy.Once(ToKeyReply)) // after which the leader asks about its bucket
@@ -228,7 +226,7 @@ func TestLeaderLogsOnceThatItWaitsForItsWork(t *testing.T) {
 
 func TestTransferOfATermThatWasLostSaysSo(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		b.Link.DelayReplies(200 * time.Millisecond)
 		done := make(chan error, 1)
 		go func() { done <- a.Transfer(context.Background(), "b") }()
@@ -376,8 +374,7 @@ func TestTransferReachesACandidateOfTheSameName(t *testing.T) {
 		}
 		f.Expect(a.Transfer(context.Background(), "web")).To(Succeed())
 		f.Expect(a.IsLeader()).To(BeFalse(), "another candidate of the name has taken over")
-		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
-		f.Expect(err).NotTo(HaveOccurred())
+		operator := f.Operator()
 		After(3 * Interval)
 		f.Expect(operator.Transfer(context.Background(), Key, a.Status().Instance)).To(Succeed())
 		f.Expect(a.IsLeader()).To(BeTrue())

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/settings"
 	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -110,8 +109,7 @@ func TestCandidateWhoseWritesAreRefusedIsNoStandbyAndNotReady(t *testing.T) {
 		After(2 * Interval)
 		b, _ := f.Restricted("reader", "b", true, election.WithRegisterer(r))
 		b.Begin()
-		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
-		f.Expect(err).NotTo(HaveOccurred())
+		operator := f.Operator()
 		couldTakeOver := func() (by []bool) {
 			candidates, err := operator.Candidates(context.Background(), Key)
 			f.Expect(err).NotTo(HaveOccurred())

@@ -25,10 +25,8 @@ func TestLapsedLeaseIsTakenOverBeforeTheKeyExpires(t *testing.T) {
 	for _, source := range []string{"watch", "republish"} {
 		t.Run(source, func(t *testing.T) {
 			test := func(f *Fleet) {
-				a := f.Connected("a").Begin()
-				After(Interval)
-				b := f.Connected("b").Begin()
-				After(3*Interval + time.Second) // one second after a renewal
+				a, b := f.LeaderAndFollower(f.Connected)
+				After(time.Second) // one second after a renewal
 				a.Link.Cut()
 				After(Lease - time.Second - Instant)
 				f.Expect(a.IsLeader()).To(BeTrue())
@@ -54,10 +52,8 @@ func TestLapsedLeaseIsTakenOverBeforeTheKeyExpires(t *testing.T) {
 // A pause between the read and the write is covered by the revision that the write demands.
 func TestFollowerThatIsPausedBeforeItTakesOverDoesNoHarm(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a := f.Connected("a").Begin()
-		After(Interval)
-		b := f.Connected("b").Begin()
-		After(3*Interval + time.Second)
+		a, b := f.LeaderAndFollower(f.Connected)
+		After(time.Second)
 		a.Link.Stall() // what a sends arrives later
 		b.Link.DelayReplies(500 * time.Millisecond)
 		After(lapse - time.Second + 200*time.Millisecond) // b has asked for the key
@@ -73,10 +69,8 @@ func TestFollowerThatIsPausedBeforeItTakesOverDoesNoHarm(t *testing.T) {
 // A holder that is stopped for a while learns by its clocks that its lease is over before it does anything.
 func TestHolderThatWasSuspendedDoesNotLeadBesideItsSuccessor(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a := f.Connected("a").Begin()
-		After(Interval)
-		b := f.Connected("b").Begin()
-		After(3*Interval + time.Second)
+		a, b := f.LeaderAndFollower(f.Connected)
+		After(time.Second)
 		a.Link.Stall()
 		for range int(TTL / (10 * time.Millisecond)) {
 			After(10 * time.Millisecond)

@@ -225,10 +225,8 @@ func TestWinnerOfARemovedKeyWaitsOneTTL(t *testing.T) {
 	for name, remove := range Removals {
 		t.Run(name, func(t *testing.T) {
 			ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-				a := candidate("a").Begin()
-				After(Interval)
-				b := candidate("b").Begin()
-				After(3*Interval + time.Second)
+				a, b := f.LeaderAndFollower(candidate)
+				After(time.Second)
 				a.Link.Cut() // it considers itself leader
 				f.Expect(remove(f)).To(Succeed())
 				After(ExpirySpread)
@@ -259,8 +257,7 @@ var vanishings = map[string]func(f *Fleet){
 // purge purges the stream behind the bucket.
 func purge(f *Fleet, opts ...jetstream.StreamPurgeOpt) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(stream.Purge(context.Background(), opts...)).To(Succeed())

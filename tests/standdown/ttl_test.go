@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
 	. "github.com/natscampaign/election/internal/test/fleettest"
@@ -16,8 +15,7 @@ import (
 // changeTTL changes the TTL of the bucket as an operator does, with other tools than those of this module.
 func changeTTL(f *Fleet, to time.Duration) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(HaveOccurred())
+	js := f.JetStream()
 	s, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
 	f.Expect(err).NotTo(HaveOccurred())
 	cfg := s.CachedInfo().Config

@@ -58,7 +58,7 @@ func TestWriteThatIsAnnouncedBeforeItIsMadeMakesNoSecondLeader(t *testing.T) {
 	for name, hidden := range map[string]bool{"all renewals are notified": false, "renewals are lost without a sign": true} {
 		t.Run(name, func(t *testing.T) {
 			Run(t, func(f *Fleet) {
-				a, b := f.LeaderAndFollower()
+				a, b := f.LeaderAndFollower(f.Connected)
 				announced := copied(f, "announced")
 				at := f.Revision() + 2 // after one renewal
 				f.Forger().Publish(at, announced)
@@ -82,7 +82,7 @@ func TestWriteThatIsAnnouncedBeforeItIsMadeMakesNoSecondLeader(t *testing.T) {
 
 func TestNotificationFromTheFutureMakesNoSecondLeader(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		f.Forger().Publish(1_000_000, copied(f, "forged"))
 		f.AwaitWrite()
 		After(200 * time.Millisecond)
@@ -118,9 +118,8 @@ func TestRecordThatNeverExpiresIsWrittenOver(t *testing.T) {
 				m.Subject = "$KV." + m.Subject + "." + Key
 				m.Header.Set(jetstream.MsgTTLHeader, "never")
 				m.Data = []byte(value(f))
-				js, err := jetstream.New(f.Server.Connect(f.T))
-				f.Expect(err).NotTo(HaveOccurred())
-				_, err = js.PublishMsg(context.Background(), m)
+				js := f.JetStream()
+				_, err := js.PublishMsg(context.Background(), m)
 				f.Expect(err).NotTo(HaveOccurred())
 				After(Interval) // the leader learns of it by its next renewal
 				f.Expect(a.IsLeader()).To(BeFalse())
@@ -159,7 +158,7 @@ func awaitLeader(f *Fleet) {
 // A server that is killed republishes nothing of what it stored last.
 func TestReleaseWhoseNotificationIsLostIsFoundWhenARenewalIsOverdue(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		After(Interval)
 		b.Link.LoseReplies(func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "election.") })
 		renewed := time.Now()

@@ -202,10 +202,7 @@ func refuseSourceTwice(f *Fleet, before string) {
 
 func TestCandidateReadsAfterDirectReadsAreSwitchedOff(t *testing.T) {
 	ForEachSource(t, func(f *Fleet, candidate NewCandidate) {
-		a := candidate("a").Begin()
-		After(Interval)
-		b := candidate("b").Begin()
-		After(3 * Interval)
+		a, b := f.LeaderAndFollower(candidate)
 		f.Configure(func(cfg *jetstream.StreamConfig) { cfg.AllowDirect = false })
 		a.Link.Cut()
 		After(3 * TTL)
@@ -262,8 +259,7 @@ func TestOpenBucketSaysAtOnceThatAnswersCannotBeReceived(t *testing.T) {
 		{user: web, password: x, permissions: {publish: ["$JS.API.>"], subscribe: ["_INBOX_web.>"]}}
 	] }, no_auth_user: all`, func(f *Fleet) {
 		open := func(opts ...nats.Option) func() error {
-			js, err := jetstream.New(f.Server.Connect(f.T, append(opts, nats.UserInfo("web", "x"))...))
-			f.Expect(err).NotTo(HaveOccurred())
+			js := f.JetStream(append(opts, nats.UserInfo("web", "x"))...)
 			return func() error {
 				_, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
 				return err

@@ -48,10 +48,8 @@ var forgeries = map[string]func(f *Forger, revision uint64){
 func TestNotificationOfABucketOfTheSameNameIsIgnored(t *testing.T) {
 	natstest.SkipIfShort(t)
 	Run(t, func(f *Fleet) {
-		a := f.Connected("a").Begin()
-		After(Interval)
-		b := f.Connected("b").Begin()
-		After(3*Interval + time.Second)
+		a, b := f.LeaderAndFollower(f.Connected)
+		After(time.Second)
 		var renewals atomic.Int64
 		a.Link.OnRequest(func(faultproxy.Message) { renewals.Add(1) })
 		nc := f.Server.Connect(f.T)
@@ -123,7 +121,7 @@ func TestForgedNotificationMovesNoLeadership(t *testing.T) {
 			}
 			t.Run(name+", the leader "+state, func(t *testing.T) {
 				Run(t, func(f *Fleet) {
-					a, b := f.LeaderAndFollower()
+					a, b := f.LeaderAndFollower(f.Connected)
 					evil := f.Forger()
 					disturb(a)
 					for range UnlessShort(100, 20) {
@@ -144,10 +142,8 @@ func TestForgedNotificationsCostThreeReadsAndThenOnePerTTL(t *testing.T) {
 	for name, forge := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			Run(t, func(f *Fleet) {
-				a := f.Connected("a").Begin()
-				After(Interval)
-				b := f.Connected("b").Begin()
-				After(3*Interval + time.Second)
+				a, b := f.LeaderAndFollower(f.Connected)
+				After(time.Second)
 				evil := f.Forger()
 				var byLeader, byFollower, writes atomic.Int64
 				a.Link.OnRequest(func(m faultproxy.Message) {
@@ -255,7 +251,7 @@ func TestOnLeaderChangeReportsOnlyWhatWasRead(t *testing.T) {
 
 func TestForgedRenewalsDoNotHideACrash(t *testing.T) {
 	Run(t, func(f *Fleet) {
-		a, b := f.LeaderAndFollower()
+		a, b := f.LeaderAndFollower(f.Connected)
 		evil, record := f.Forger(), f.Record()
 		a.Link.Cut()
 		for revision := f.Revision() + 1; !b.IsLeader(); revision++ {

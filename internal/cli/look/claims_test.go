@@ -104,8 +104,7 @@ func TestAProcessThatAnswersTwiceIsOneCandidate(t *testing.T) {
 				defer func() { _ = sub.Unsubscribe() }()
 			}
 			f.Expect(nc.Flush()).To(Succeed())
-			a, err := admin.New(f.Open(f.Server.Connect(f.T)))
-			f.Expect(err).NotTo(HaveOccurred())
+			a := f.Operator()
 			found, err := a.Candidates(context.Background(), fleettest.Key)
 			f.Expect(err).NotTo(HaveOccurred())
 			return found

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/test/fleettest"
@@ -147,14 +146,12 @@ func TestMetricsOfAnObserverFollowPausesAndTheTTLThoughNobodyReadsThePage(t *tes
 			}
 		}
 		scrape("election_observed_leaders", 3*fleettest.TTL, 1)
-		js, err := jetstream.New(f.Server.Connect(f.T))
-		f.Expect(err).NotTo(HaveOccurred())
-		_, err = election.CreateBucket(context.Background(), js, election.BucketConfig{Name: f.Bucket.Bucket(), TTL: 6 * fleettest.TTL, Storage: jetstream.MemoryStorage})
+		js := f.JetStream()
+		_, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: f.Bucket.Bucket(), TTL: 6 * fleettest.TTL, Storage: jetstream.MemoryStorage})
 		f.Expect(err).NotTo(HaveOccurred())
 		scrape("election_observed_leaders", 18*fleettest.TTL, 1)
 
-		operator, err := admin.New(f.Open(f.Server.Connect(f.T)))
-		f.Expect(err).NotTo(HaveOccurred())
+		operator := f.Operator()
 		f.Expect(operator.Pause(context.Background(), fleettest.Key)).To(Succeed())
 		fleettest.After(queryInterval)
 		observedValue(f, p, "election_observed_paused") // has the pauses read

@@ -217,7 +217,7 @@ func TestReadersReceiveEachChangeAtOnceAsOneWholeMessage(t *testing.T) {
 	g.Expect(message()).To(ContainSubstring("No leader"))
 	g.Expect(time.Since(began)).To(BeNumerically("<", refreshInterval), "before the next refresh")
 	cancel()
-	g.Eventually(func() int { return len(p.readers) }).Should(BeZero())
+	g.Eventually(func() int { return len(p.readers) }, "20s").Should(BeZero())
 }
 
 func TestThePageLimitsTheReadersThatFollowTheEvents(t *testing.T) {

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -38,11 +39,9 @@ func get(url string) string {
 }
 
 // freeAddress returns an address on the loopback interface that nobody listens on.
-func freeAddress(g Gomega) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	g.Expect(err).NotTo(HaveOccurred())
-	defer l.Close()
-	return l.Addr().String()
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 }
 
 func TestAPortAloneIsOnTheLoopbackInterface(t *testing.T) {
@@ -56,7 +55,7 @@ func TestAPortAloneIsOnTheLoopbackInterface(t *testing.T) {
 
 func TestPagesWithTheSameAddressShareAServer(t *testing.T) {
 	g := NewWithT(t)
-	address := freeAddress(g)
+	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	s, err := serve([]endpoint{
 		{Flag: "--metrics", Address: ":" + port, Pattern: "GET /metrics", Handler: text("metrics")},
@@ -70,7 +69,7 @@ func TestPagesWithTheSameAddressShareAServer(t *testing.T) {
 
 func TestAWrongAddressIsAnErrorThatNamesTheFlagAndLeavesNothingOpen(t *testing.T) {
 	g := NewWithT(t)
-	good := freeAddress(g)
+	good := freeAddress(t)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
 	defer busy.Close()
@@ -85,7 +84,7 @@ func TestAWrongAddressIsAnErrorThatNamesTheFlagAndLeavesNothingOpen(t *testing.T
 
 func TestAWrongConfigurationFileIsAnErrorBeforeAnythingIsServed(t *testing.T) {
 	g := NewWithT(t)
-	address, file := freeAddress(g), filepath.Join(t.TempDir(), "web.yml")
+	address, file := freeAddress(t), filepath.Join(t.TempDir(), "web.yml")
 	for content, want := range map[string]string{
 		"users: {a: b}":                "field users not found",
 		"basic_auth_users: {a: plain}": "bcrypt",
@@ -103,7 +102,7 @@ func TestAWrongConfigurationFileIsAnErrorBeforeAnythingIsServed(t *testing.T) {
 
 func TestAPasswordProtectsEveryPath(t *testing.T) {
 	g := NewWithT(t)
-	address, file := freeAddress(g), filepath.Join(t.TempDir(), "web.yml")
+	address, file := freeAddress(t), filepath.Join(t.TempDir(), "web.yml")
 	const hash = "$2y$04$7LyeGGDLmWCsKDh6UwMbKuawQ7DvgOiQgQyveV2Vyznojh8f/oIkC" // of "secret"
 	g.Expect(os.WriteFile(file, []byte("basic_auth_users: {operator: "+hash+"}"), 0o600)).To(Succeed())
 	s, err := serve([]endpoint{{Address: address, Pattern: "/", Handler: text("status")}}, file, quiet)
@@ -127,7 +126,7 @@ func TestTheLogNamesTheURLsAndNothingElse(t *testing.T) {
 
 func TestStopEndsTheRequestsInProgress(t *testing.T) {
 	g := NewWithT(t)
-	address := freeAddress(g)
+	address := freeAddress(t)
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	s, err := serve([]endpoint{{Address: address, Pattern: "/", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(begun)
@@ -140,5 +139,5 @@ func TestStopEndsTheRequestsInProgress(t *testing.T) {
 	<-begun
 	s.Stop()
 	g.Expect(ended).To(Receive(MatchError(context.Canceled)), "Stop waits for the request")
-	g.Eventually(answer).Should(Receive(HavePrefix("200")))
+	g.Eventually(answer, "20s").Should(Receive(HavePrefix("200")))
 }

@@ -53,7 +53,7 @@ func TestQueueReportsLinesDroppedAtItsEnd(t *testing.T) {
 	}
 	closed := make(chan struct{})
 	go func() { q.Close(); close(closed) }()
-	g.Eventually(q.isClosed).Should(BeTrue())
+	g.Eventually(q.isClosed, "20s").Should(BeTrue())
 	_, _ = q.Write(line) // a line after Close is not counted as dropped
 	close(w.release)
 	<-closed

@@ -53,11 +53,20 @@ type Fixture struct {
 // New starts a server whose bucket has the given TTL. The server ends with the test.
 func New(t *testing.T, ttl time.Duration) *Fixture {
 	t.Helper()
+	server, client := ServerWithoutBucket(t)
+	f := On(t, client, election.BucketConfig{TTL: ttl})
+	f.Server = server
+	return f
+}
+
+// On makes the default bucket on a server that the test has started, to which the client is connected.
+func On(t *testing.T, client *cli.Client, cfg election.BucketConfig) *Fixture {
+	t.Helper()
 	g := gomega.NewWithT(t)
-	server, client := ServerWithBucket(t, ttl)
-	bucket, err := client.OpenBucket(t.Context(), cli.DefaultBucket)
+	cfg.Name = cli.DefaultBucket
+	bucket, err := election.CreateBucket(t.Context(), client.JetStream, cfg)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	return &Fixture{Gomega: g, T: t, Server: server, Client: client, Bucket: bucket}
+	return &Fixture{Gomega: g, T: t, Client: client, Bucket: bucket}
 }
 
 // Put writes a record, or any other text, and returns its revision.
@@ -80,16 +89,35 @@ func (f *Fixture) HasRecord(key string) bool {
 	return !errors.Is(err, jetstream.ErrKeyNotFound)
 }
 
-// StartLeader starts a candidate that leads until the end of the test, and returns its term.
+// StartLeader starts the candidate web-1 of the election jobs, which leads until the end of the test, and returns its term.
 func (f *Fixture) StartLeader() election.Term {
 	f.T.Helper()
-	e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0))
-	f.Expect(err).NotTo(gomega.HaveOccurred())
-	go func() { _ = e.Start(context.Background()) }()
-	f.T.Cleanup(func() { Shutdown(f.T, e) })
-	f.Eventually(e.IsLeader).WithTimeout(Timeout).Should(gomega.BeTrue())
-	term, _ := e.Term()
+	term, _ := Lead(f.T, f.Bucket, "web-1", "jobs").Term()
 	return term
+}
+
+// Lead is Campaign, and returns when the candidate leads.
+func Lead(t *testing.T, bucket jetstream.KeyValue, name, key string, opts ...election.Option) *election.Election {
+	t.Helper()
+	e := Campaign(t, bucket, name, key, opts...)
+	gomega.NewWithT(t).Eventually(e.IsLeader).WithTimeout(Timeout).Should(gomega.BeTrue())
+	return e
+}
+
+// Campaign starts a candidate that campaigns until the end of the test. Unless options say otherwise, it has no splay and does not stand down.
+func Campaign(t *testing.T, bucket jetstream.KeyValue, name, key string, opts ...election.Option) *election.Election {
+	t.Helper()
+	e, err := election.NewElection(name, key, bucket, append([]election.Option{election.WithSplay(0), election.WithStandDown(0)}, opts...)...)
+	gomega.NewWithT(t).Expect(err).NotTo(gomega.HaveOccurred())
+	Start(t, e)
+	return e
+}
+
+// Start starts a candidate, which stops at the end of the test.
+func Start(t *testing.T, e *election.Election) {
+	t.Helper()
+	go func() { _ = e.Start(context.Background()) }()
+	t.Cleanup(func() { Shutdown(t, e) })
 }
 
 // Shutdown stops a candidate, and waits until it has released its key.
@@ -107,19 +135,23 @@ func ServerWithoutBucket(t *testing.T) (*embedded.Server, *cli.Client) {
 	server, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(server.Stop)
-	client, err := (&cli.ConnectionFlags{Server: server.URL(), Timeout: Timeout}).Connect()
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	t.Cleanup(client.Conn.Close)
-	return server, client
+	return server, Connect(t, server.URL(), "")
 }
 
-// ServerWithBucket starts a server, connects to it, and creates the default bucket with the given TTL.
-func ServerWithBucket(t *testing.T, ttl time.Duration) (*embedded.Server, *cli.Client) {
+// Password is that of all users of tests.
+const Password = "p"
+
+// Connect connects to a server until the end of the test, as a user if one is named.
+func Connect(t *testing.T, url, user string) *cli.Client {
 	t.Helper()
-	server, client := ServerWithoutBucket(t)
-	_, err := election.CreateBucket(t.Context(), client.JetStream, election.BucketConfig{Name: cli.DefaultBucket, TTL: ttl})
+	flags := &cli.ConnectionFlags{Server: url, Timeout: Timeout}
+	if user != "" {
+		flags.User, flags.Password = user, Password
+	}
+	client, err := flags.Connect()
 	gomega.NewWithT(t).Expect(err).NotTo(gomega.HaveOccurred())
-	return server, client
+	t.Cleanup(client.Conn.Close)
+	return client
 }
 
 // BucketConfig returns the configuration of a bucket.

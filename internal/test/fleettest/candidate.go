@@ -88,10 +88,11 @@ func (f *Fleet) Election(name, key string, bucket jetstream.KeyValue) *election.
 }
 
 // LeaderAndFollower returns a candidate that leads, and another that it has seen lose.
-func (f *Fleet) LeaderAndFollower() (leader, follower *Candidate) {
-	leader = f.Connected("a").Begin()
+func (f *Fleet) LeaderAndFollower(candidate NewCandidate) (leader, follower *Candidate) {
+	f.Helper()
+	leader = candidate("a").Begin()
 	After(Interval)
-	follower = f.Connected("b").Begin()
+	follower = candidate("b").Begin()
 	After(3 * Interval)
 	return leader, follower
 }

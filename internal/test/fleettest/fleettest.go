@@ -18,6 +18,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -90,6 +91,14 @@ func Republished(cfg *jetstream.KeyValueConfig) {
 // WithoutMarkers makes a bucket as people make it by hand, or share it with Choria.
 func WithoutMarkers(*jetstream.KeyValueConfig) {}
 
+// JetStream returns JetStream on a connection of its own, as a user if options name one.
+func (f *Fleet) JetStream(opts ...nats.Option) jetstream.JetStream {
+	f.Helper()
+	js, err := jetstream.New(f.Server.Connect(f.T, opts...))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	return js
+}
+
 // Open returns the bucket with a connection: as election.OpenBucket returns it.
 func (f *Fleet) Open(nc *nats.Conn) *election.Bucket {
 	f.Helper()
@@ -98,6 +107,14 @@ func (f *Fleet) Open(nc *nats.Conn) *election.Bucket {
 	b, err := election.OpenBucket(context.Background(), js, natstest.BucketName)
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	return b
+}
+
+// Operator returns an operator on a connection of its own.
+func (f *Fleet) Operator(opts ...nats.Option) *admin.Admin {
+	f.Helper()
+	a, err := admin.New(f.Open(f.Server.Connect(f.T, opts...)))
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	return a
 }
 
 // Bare returns the bucket without a connection: as other libraries open it.

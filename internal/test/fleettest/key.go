@@ -71,8 +71,7 @@ var Removals = map[string]func(*Fleet) error{
 // Configure changes the stream behind the bucket.
 func (f *Fleet) Configure(change func(*jetstream.StreamConfig)) {
 	f.Helper()
-	js, err := jetstream.New(f.Server.Connect(f.T))
-	f.Expect(err).NotTo(gomega.HaveOccurred())
+	js := f.JetStream()
 	stream, err := js.Stream(context.Background(), "KV_"+natstest.BucketName)
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	cfg := stream.CachedInfo().Config
