@@ -93,6 +93,7 @@ mutants() {
 #   trust-an-empty-key    takes what was never claimed at once: the bucket may have been made again
 #   prove-nothing         and leads at once, without a renewal in this bucket, when its session is old enough
 #   trust-an-eviction     takes an evicted claim at once
+#   settle-blindly        writes that a bucket is settled in which its session may not be
 #   renew-unverified      extends the lease although its claims may be gone
 #   keep-claims           a session that is over leaves claims behind in memory
 #   outlive-the-session   leads by a claim after the lease of its session
@@ -106,6 +107,7 @@ mutants_of_sessions() {
 	breaks trust-an-empty-key  "-DTRUST_EMPTY"
 	breaks prove-nothing       "-DPROVEN_AT_ONCE"
 	breaks trust-an-eviction   "-DTRUST_EVICTION"
+	breaks settle-blindly      "-DSETTLES -DSETTLE_BLINDLY"
 	breaks renew-unverified    "-DUNVERIFIED"
 	breaks keep-claims         "-DKEEP_CLAIMS"
 	breaks outlive-the-session "-DNO_DEADLINE"
@@ -121,6 +123,7 @@ holds three              "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS" "
 holds liveness           "-DN=2 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DLIVENESS" "-O1" "-a"
 model=session.pml
 holds sessions           "-DS=2 -DK=1 -DFAULTS=1 -DSLIPS=2" "-O1 -DSAFETY" ""
+holds settled            "-DSETTLES -DS=2 -DK=1 -DFAULTS=1 -DSLIPS=1" "-O1 -DSAFETY" ""
 holds two-keys           "-DS=2 -DK=2 -DFAULTS=1 -DSLIPS=0 -DLEASE=1" "-O1 -DSAFETY -DCOLLAPSE" ""
 holds three-sessions     "-DS=3 -DK=1 -DFAULTS=0 -DSLIPS=0 -DLEASE=1" "-O1 -DSAFETY -DCOLLAPSE" ""
 model=election.pml

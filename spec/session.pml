@@ -52,6 +52,7 @@ Waits  wait[S];           /* until the lease of the predecessor is over */
 Sights seen[S];           /* it has seen the last renewal of another session */
 Times  lapse[S];          /* until that renewal is over */
 
+bit  settled;      /* the bucket is older than any lease of an earlier bucket */
 bit  isLate; byte lateKey, lateBy, lateWait;   /* a claim that is on its way; once another write has changed the claim, it is refused */
 byte faults = FAULTS, slips = SLIPS;
 byte x, w;                /* scratch, 0 between two transitions */
@@ -85,6 +86,13 @@ byte x, w;                /* scratch, 0 between two transitions */
 #define returned(s,k) (!work[s].at[k])
 #endif
 
+/* demanded says that the record of a session is stored in the bucket in which it writes that the bucket is settled. */
+#ifdef SETTLE_BLINDLY
+#define demanded(s) 1
+#else
+#define demanded(s) (stored[s] == OPEN)
+#endif
+
 inline drop(s, k) { holds[s].at[k] = 0; proven[s].at[k] = 0; stops[s].at[k] = 0; work[s].at[k] = 0; wait[s].at[k] = 0 }
 /* forget ends what the process of a session knows. A claim of it that is still on its way names a session that is over. */
 inline forget(s) {
@@ -111,7 +119,7 @@ inline unseen(s)  { w = 0; do :: w < S -> seen[w].at[s] = 0; lapse[w].at[s] = 0;
 inline needs(s, k) {
 	if
 	:: free[k] -> w = left[k]
-	:: !free[k] && owner[k] == NOBODY -> w = LAPSE - age[s]             /* leaders of an earlier bucket had a lease when this session was opened, at most */
+	:: !free[k] && owner[k] == NOBODY -> w = (settled -> 0 : LAPSE - age[s])   /* leaders of an earlier bucket had a lease when this session was opened, at most */
 #ifdef TRUST_EMPTY
 		w = 0;
 #endif
@@ -155,6 +163,9 @@ proctype Session(byte s) {
 	:: /* RenewUnanswered */ d_step { live[s] && stored[s] == OPEN && lease[s] > 0 && lease[s] < LEASE && !down[s] && faults > 0 -> faults--;
 		printf("%c is renewed, and does not learn of it\n", name(s)); unseen(s); done }
 	:: /* Refused */ d_step { live[s] && !down[s] && stored[s] != OPEN -> printf("%c learns that it is over\n", name(s)); forget(s); done }
+#ifdef SETTLES
+	:: /* Settle */ d_step { live[s] && !settled && age[s] == LAPSE && demanded(s) -> printf("%c writes that the bucket is settled\n", name(s)); settled = 1; done }
+#endif
 	:: /* Expire */ d_step { live[s] && lease[s] == 0 -> printf("the lease of %c ends\n", name(s)); forget(s); done }
 	:: /* End */ d_step { live[s] && !down[s] && stored[s] == OPEN && !anyWork(s) -> printf("%c is released\n", name(s)); stored[s] = RELEASED; forget(s); done }
 	:: /* Crash */ d_step { live[s] && faults > 0 -> faults--; printf("the process of %c dies\n", name(s)); forget(s); upTo(K, drop(s, x)); done }
@@ -233,7 +244,7 @@ proctype World() {
 	:: /* LateArrives */ d_step { isLate -> printf("the write over claim %d arrives\n", lateKey);
 		w = lateWait; write(lateKey, lateBy, 0, w); done }
 	:: /* Remake */ d_step { faults > 0 -> faults--; printf("the bucket is made again\n");
-		upTo(S, stored[x] = ABSENT; unseen(x)); upTo(K, write(x, NOBODY, 0, 0)); done }
+		settled = 0; upTo(S, stored[x] = ABSENT; unseen(x)); upTo(K, write(x, NOBODY, 0, 0)); done }
 	od
 }
 

@@ -27,9 +27,10 @@ func sessions() rule {
 			map[string]string{
 				"now": "Real", "begin": "Real", // when the bucket was made
 				"kind": "Int", "own": "Cand", "rev": "Int", "stored": "Real", // whose claim is stored, its number, since when
-				"left":  "Real", // how long the next claim has to wait for the leases before that of its owner
-				"lost":  "Real", // when it was evicted
-				"clear": "Real", // nobody but the owner leads from this time on: a bound that nobody knows
+				"left":    "Real", // how long the next claim has to wait for the leases before that of its owner
+				"lost":    "Real", // when it was evicted
+				"settled": "Bool", // the bucket is known to be older than any lease of an earlier bucket
+				"clear":   "Real", // nobody but the owner leads from this time on: a bound that nobody knows
 			},
 			map[string]string{
 				"state":  "Int",                                   // of its process: it has not begun, it runs, it is over
@@ -47,7 +48,8 @@ func sessions() rule {
 				{"past", "What was stored is past.", "(and (<= begin now) (<= stored now) (<= lost now))"},
 				{"unclaimed", "Leaders of an earlier bucket lead for a lease from the beginning at most.", "(=> (= kind 0) (<= clear (+ begin lease)))"},
 				{"claimed", "A claim states a wait that is long enough.", "(=> (= kind 1) (<= clear (+ stored left)))"},
-				{"freed", "So does a claim that was released.", "(=> (= kind 2) (<= clear (+ now left)))"},
+				{"freed", "So does a claim that was released.", "(=> (= kind 2) (<= clear (+ stored left)))"},
+				{"settled", "A bucket is settled only when no leader of an earlier bucket leads.", "(=> settled (<= (+ begin lease) now))"},
 				{"evicted", "Nobody leads a lease after an eviction.", "(=> (= kind 3) (<= clear (+ lost lease)))"},
 			},
 			[]lemma{
@@ -66,7 +68,7 @@ func sessions() rule {
 				{"earlier terms", "The lease of an earlier term is over when a later one may begin to lead.", "(=> (and (won x) (won y) (mine x) (< (number x) (number y))) (and (<= (until x) (base y)) (=> (and (doubt x) (good x)) (<= (+ (sent x) lease) (base y)))))"},
 			},
 			func(who []string) []string {
-				all := []string{"(= kind 0)", "(= left 0)", "(= stored now)", "(= lost now)", "(= begin now)", "(= clear (+ now lease))"}
+				all := []string{"(= kind 0)", "(= left 0)", "(= stored now)", "(= lost now)", "(= begin now)", "(= clear (+ now lease))", "(not settled)"}
 				for _, x := range who {
 					all = append(all, about("(and (= (state x) 0) (= (record x) 0) (not (won x)) (not (mine x)) (not (works x)) (not (watches x)))", x, ""))
 				}
@@ -86,7 +88,7 @@ func claims() []transition {
 	// take is the write of a claim over what is there: n is from when on it counts, b whether c learns of it at once
 	take := func(name, clear string, guards map[string]string) transition {
 		t := transition{
-			name: "claim " + name, in: "Take", choices: map[string]string{"n": "Real", "z": "Real", "r": "Int", "b": "Bool"},
+			name: "claim " + name, in: "Take", choices: map[string]string{"n": "Real", "y": "Real", "z": "Real", "r": "Int", "b": "Bool"},
 			guards: map[string]string{"runs": "(= (state c) 1)", "has not claimed": "(not (won c))", "claims are numbered": "(> r rev)"},
 			sets: map[string]string{
 				"kind": claimed, "own": "c", "rev": "r", "stored": "now", "left": max("0.0", "(- n now)"), "clear": clear,
@@ -97,7 +99,7 @@ func claims() []transition {
 		maps.Copy(t.guards, guards)
 		return t
 	}
-	stated := "(>= n (+ now left))" // what the claim that is replaced states
+	stated := "(and (>= n (+ y left)) (>= y stored))" // what the claim that is replaced states, since it was seen
 	others := "(and (= kind 1) (not (= own c)))"
 	return []transition{
 		{
@@ -127,7 +129,7 @@ func claims() []transition {
 			guards: map[string]string{"runs": "(= (state c) 1)"},
 			sets:   map[string]string{"state": "2", "mine": "false", "works": "false"},
 		},
-		take("of what was never claimed", "clear", map[string]string{"unclaimed": "(= kind 0)", "waits": "(>= n (+ (opened c) lapse))"}),
+		take("of what was never claimed", "clear", map[string]string{"unclaimed": "(= kind 0)", "waits": "(or (>= n (+ (opened c) lapse)) (and settled (>= n now)))"}),
 		take("of a claim that was released", "clear", map[string]string{"released": "(= kind 2)", "waits": stated}),
 		take("of a claim that was evicted", "clear", map[string]string{"evicted": "(= kind 3)", "waits": "(and (>= n (+ z lapse)) (>= z lost))"}),
 		take("of a session that was released", "clear", map[string]string{"released": "(and " + others + " (= (record own) 3))", "waits": stated}),
@@ -153,12 +155,17 @@ func claims() []transition {
 		{
 			name: "release of the claim", in: "Release",
 			guards: map[string]string{"its own": "(and (mine c) (= kind 1) (= own c))", "after the work": "(and (stops c) (not (works c)))"},
-			sets:   map[string]string{"kind": freed, "left": max("0.0", "(- (counts c) now)"), "mine": "false"},
+			sets:   map[string]string{"kind": freed, "stored": "now", "left": max("0.0", "(- (counts c) now)"), "mine": "false"},
 		},
 		{
 			name: "release of the session", in: "End, CrashWitnessed", // by its process, or by a witness of its death
 			guards: map[string]string{"after the work": "(and (not (= (state c) 0)) (not (works c)))"},
 			sets:   map[string]string{"record": released, "state": "2", "mine": "false"},
+		},
+		{
+			name: "the bucket is settled", in: "Settle", // by a write which demands that the session is stored still
+			guards: map[string]string{"stored": "(= (state c) 1)", "for so long": "(>= now (+ (opened c) lapse))"},
+			sets:   map[string]string{"settled": "true"},
 		},
 		{
 			name: "somebody closes a session", in: "Close, RogueClose",
