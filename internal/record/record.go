@@ -76,6 +76,8 @@ type Record struct {
 	Commitment   Commitment `json:"commitment,omitzero"`
 	Predecessors Secrets    `json:"predecessor_secrets,omitempty"`
 
+	// Of a session whose lease has lapsed: the session that closed it, so that nobody can renew it any more. See package internal/session.
+	ClosedBy string `json:"closed_by,omitempty"`
 	// Set by a renewal: the instance of the candidate that answers first if the record expires.
 	Successor string `json:"successor,omitempty"`
 	// Set by a renewal: how many candidates the leader knows that are notified of vacancies, at most MaxSuccessors.
@@ -133,7 +135,7 @@ func (r *Record) bound() {
 			*name = boundName([]byte(*name))
 		}
 	}
-	for _, id := range []*string{&r.Won, &r.Reason, &r.Successor} {
+	for _, id := range []*string{&r.Won, &r.Reason, &r.Successor, &r.ClosedBy} {
 		if len(*id) > MaxIDBytes {
 			*id = ""
 		}

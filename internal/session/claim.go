@@ -1,0 +1,507 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+// ClaimStep is what a claim does at present.
+type ClaimStep uint8
+
+// The steps of a claim.
+const (
+	NotRunning ClaimStep = iota
+	Watching
+	Taking
+	Holding
+	Ending
+	Sharing
+	Giving
+	Returning
+	Finished
+)
+
+// claimSteps say what a claim does.
+var claimSteps = [...]string{
+	NotRunning: "",
+	Watching:   "watching the claim",
+	Taking:     "taking the claim",
+	Holding:    "holding the claim",
+	Ending:     "waiting for callbacks and work to return",
+	Sharing:    "waiting for the release of the session",
+	Giving:     "releasing the claim",
+	Returning:  "waiting for callbacks and work to return, the term being over",
+	Finished:   "stopping",
+}
+
+// String says what a claim does in the step.
+func (s ClaimStep) String() string { return claimSteps[s] }
+
+// Claim is what a session does about one key that its process campaigns for. It makes no request of its own; its session makes them. Package shell
+// surrounds it as it surrounds a candidate of an election.
+//
+//	             vacant, and its turn            stored                   leadership ends        all work of the claim has returned
+//	Watching ─────────────────────────▶ Taking ─────────▶ Holding ───────────────────▶ Ending ─────────────────┬───────────────────▶ Giving
+//	   ▲  ▲                                │                 │                            │                    ▼                       │
+//	   │  └────────────────────────────────┘                 │ lost                       │ lost            Sharing                   │
+//	   │           refused, or not answered                  ▼                            ▼                    ▼                       ▼
+//	   └──────────────────────────────────────────────── Returning ◀───────────────────────────────────────────────────────────────────┘
+//
+// Sharing is the end of the whole session: one write releases all claims.
+type Claim struct {
+	s        *Session
+	key      string
+	step     ClaimStep
+	stopping bool
+	holds    core.Holds
+	metadata map[string]string
+
+	again    time.Time // when to try again what was refused or not answered
+	refused  bool      // a write was refused, and it is not known why
+	yields   time.Time // until then others may take the key, and this claim does not
+	underWay bool      // a write of the claim is
+	lastTerm uint64    // the number of the last term
+	held               // from Taking to Returning
+
+	touched bool // its shell is to look again
+	op      core.Op
+	events  []core.Event
+}
+
+// held is what a claim knows of its term.
+type held struct {
+	term    *core.Term       // nil while it has none
+	attempt string           // by which the claim was taken
+	takenAt time.Time        // when that was known
+	proven  bool             // the claim is known to be in the bucket in which the session is
+	target  record.Successor // of a transfer
+	endedAt time.Time        // when leadership ended; zero before
+	told    bool             // that was reported
+	limit   time.Time        // of all tries to release
+}
+
+// Campaign returns the claim of a key that the process is to campaign for. There is one for each key.
+func (s *Session) Campaign(key string) *Claim {
+	c := &Claim{s: s, key: key}
+	s.own[key], s.list = c, append(s.list, c)
+	s.count(s.claim(key), 1)
+	return c
+}
+
+// Forget ends what Campaign began. The claim is not running.
+func (s *Session) Forget(c *Claim) {
+	if s.own[c.key] == c {
+		s.count(s.claim(c.key), -1)
+		delete(s.own, c.key)
+		s.list = slices.DeleteFunc(s.list, func(other *Claim) bool { return other == c })
+	}
+}
+
+// Step returns what the claim does at present.
+func (c *Claim) Step() ClaimStep { return c.step }
+
+// Term returns the term in which the claim is held; nil if there is none.
+func (c *Claim) Term() *core.Term { return c.term }
+
+// Begin begins to campaign.
+func (c *Claim) Begin(time.Time, time.Time) { c.step = Watching }
+
+// Next returns how long to wait, and what there is to report before.
+func (c *Claim) Next(now time.Time) (core.Op, []core.Event) {
+	c.decide(now, false)
+	return c.op, c.takeEvents()
+}
+
+// Done says that a wait is over.
+func (c *Claim) Done(now time.Time, r core.Result) { c.decide(now, r.Quiet) }
+
+// Waits returns the present wait.
+func (c *Claim) Waits() (op core.Op, waits bool) { return c.op, c.op.Kind == core.Wait }
+
+// Notice takes what has happened beside the loop.
+func (c *Claim) Notice(now time.Time, n core.Notice) []core.Event {
+	switch n := n.(type) {
+	case core.NewRun:
+		c.stopping = false
+	case core.EndRun:
+		c.step, c.op = NotRunning, core.Op{}
+		return c.takeEvents()
+	case core.Stop:
+		c.stopping = true
+		c.endLeadership(now, core.Stopped)
+	case core.End:
+		if n.Term == c.term && (n.Why != core.Deadline || !c.s.leads(now)) { // else the lease was renewed while the timer fired
+			c.endLeadership(now, n.Why)
+		}
+	case core.Hold:
+		if c.holds &^= n.Why; n.On {
+			c.holds |= n.Why
+		}
+	case core.SetMetadata:
+		c.metadata = n.Metadata
+	}
+	c.decide(now, false)
+	return c.takeEvents()
+}
+
+func (c *Claim) takeEvents() []core.Event {
+	events := c.events
+	c.events = nil
+	return events
+}
+
+func (c *Claim) report(e core.Event) { c.events = append(c.events, e) }
+
+// Handover names the session that is to take the key over, and ends leadership for the given reason, see [core.Candidate.Handover].
+func (c *Claim) Handover(now time.Time, t *core.Term, target record.Successor, why core.Reason) (reason core.Reason, refused bool) {
+	switch {
+	case t != c.term && t.LostBy != "":
+		return t.LostBy, true
+	case t != c.term:
+		return t.Reason, true
+	case t.Lease.State == core.Follower:
+		return "", true
+	}
+	c.target = target
+	c.endLeadership(now, why)
+	c.decide(now, false)
+	return "", false
+}
+
+// wants reports whether the process would take the key.
+func (c *Claim) wants(now time.Time) bool {
+	return c.step == Watching && !c.stopping && c.holds == 0 && !now.Before(c.yields) && !c.s.closing
+}
+
+// decide goes on as far as it can. quiet says that callbacks and work have returned.
+func (c *Claim) decide(now time.Time, quiet bool) {
+	for step := Finished + 1; step != c.step; {
+		step, c.op = c.step, core.Op{Kind: core.Wait}
+		switch step {
+		case NotRunning:
+			c.op = core.Op{}
+		case Watching:
+			c.watch(now)
+		case Holding:
+			c.hold(now)
+		case Ending:
+			c.end(now, quiet)
+		case Giving:
+			c.give(now)
+		case Returning:
+			if c.op.Quiet = true; quiet {
+				c.step, quiet = Watching, false
+			}
+		case Finished:
+			c.op = core.Op{Kind: core.Finish}
+		}
+	}
+}
+
+// watch takes the key if it is vacant, and it is this session's turn.
+func (c *Claim) watch(now time.Time) {
+	s := c.s
+	st := s.claim(c.key)
+	switch own := st.names(s.id); {
+	case own && c.underWay, !s.knows(), !s.leads(now): // for now
+	case own && c.wants(now) && st.revision == c.lastTerm: // it was not released, and each term has a number of its own
+		if !now.Before(c.again) && !c.underWay {
+			c.take(now, st, later(now, s.passedOn(now, st)))
+		} else {
+			c.op.Until = c.again
+		}
+		return
+	case own && c.wants(now): // a write was applied after all that was given up
+		c.holdKey(now, st, later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
+		return
+	case own:
+		s.releaseUnwanted(now, c.key, st)
+	}
+	switch {
+	case c.stopping:
+		c.step = Finished
+		s.touch(c) // a notice may have ended it, and then its loop waits
+		return
+	case now.Before(c.yields):
+		c.op.Until = c.yields
+		return
+	case !s.knows(), !s.leads(now), !c.wants(now), c.underWay:
+		return
+	}
+	ends, vacant := s.vacancy(now, st)
+	if !vacant {
+		return
+	}
+	if at := later(c.again, s.turnAt(c.key, st)); now.Before(at) {
+		c.op.Until = at
+		return
+	}
+	if c.refused { // the consumer has not told why
+		c.refused = false
+		s.readBy(now, 0)
+	}
+	if s.claimsUnderWay >= claimsAtOnce {
+		s.queue = append(s.queue, c)
+		return
+	}
+	c.take(now, st, ends)
+}
+
+// take takes the claim by a write over what is stored. ends is when the leases of earlier leaders are over.
+func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
+	s := c.s
+	wait, won, first := max(0, ends.Sub(now)), s.wonOver(st), st.kind == unclaimed || st.owner == s.id
+	r := s.claimRecord(now, wait, won)
+	r.Metadata = c.metadata
+	c.step = Taking
+	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
+	c.write(now, r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
+		if c.step != Taking {
+			return
+		}
+		c.step = Watching
+		if st := s.claims[c.key]; outcome == core.Applied && st.kind == claimed && st.attempt == r.Attempt {
+			c.holdKey(now, st, now.Add(wait), r.Since, won)
+			if c.proven = !first; c.proven {
+				delete(s.unproven, c)
+			}
+			return
+		}
+		c.again = now.Add(readPause)
+	})
+}
+
+// wonOver returns over what a claim is taken.
+func (s *Session) wonOver(st *storedClaim) core.Reason {
+	switch {
+	case st.names(s.id):
+		return core.Reclaimed
+	case st.kind == released, st.kind == claimed && s.others[st.owner].status == ended:
+		return core.Released
+	case st.kind == claimed:
+		return core.Lapsed
+	}
+	return core.Vacant
+}
+
+// write writes over the claim. then is not called if the session is over when the answer comes.
+func (c *Claim) write(now time.Time, r record.Record, replaces uint64, limit time.Time, then func(time.Time, core.Outcome)) {
+	s, id := c.s, c.s.id
+	c.underWay = true
+	s.claimsUnderWay++
+	s.request(Op{Key: ClaimKey(c.key), Value: r.Encode(), Replaces: replaces, Limit: limit}, func(now time.Time, answer *Result) {
+		c.underWay = false
+		s.claimsUnderWay--
+		s.touch(c)
+		s.touchQueued()
+		if s.id != id {
+			if c.step == Taking {
+				c.step = Watching
+			}
+			return
+		}
+		switch answer.Outcome {
+		case core.Applied:
+			if st := s.claim(c.key); st.revision < answer.Revision && answer.Revision <= s.position {
+				s.historyWentBack(now, answer.Revision)
+			}
+			s.claimSeen(now, c.key, &Change{Key: ClaimKey(c.key), Revision: answer.Revision, Replaced: replaces, Record: r})
+		case core.Refused:
+			c.refused = true
+		}
+		then(now, answer.Outcome)
+	})
+}
+
+// touchQueued goes on with a claim that waits because too many are written at a time.
+func (s *Session) touchQueued() {
+	if len(s.queue) > 0 {
+		s.touch(s.queue[0])
+		s.queue = s.queue[1:]
+	}
+}
+
+// holdKey begins a term: the claim is stored. Leadership counts once the leases of earlier leaders are over, and only a later renewal proves that this is the
+// bucket in which the session is.
+func (c *Claim) holdKey(now time.Time, st *storedClaim, ends, since time.Time, won core.Reason) {
+	s := c.s
+	c.step = Holding
+	c.held = held{attempt: st.attempt, takenAt: now, term: &core.Term{
+		Number: st.revision, BucketCreated: s.BucketCreated, Since: since.Round(0), StandDown: max(0, ends.Sub(now)), LeadsFrom: ends, Lease: s.leaseFor(core.LeaderElect),
+	}}
+	s.unproven[c] = struct{}{}
+	c.report(core.Event{Kind: core.StateChanged, State: core.LeaderElect, Reason: won, Term: c.term})
+	if c.stopping || s.closing {
+		c.endLeadership(now, core.Stopped)
+	}
+}
+
+// hold has leadership begin to count once it may.
+func (c *Claim) hold(now time.Time) {
+	s, t := c.s, c.term
+	switch {
+	case t.Lease.State == core.Follower:
+		c.step = Ending
+	case t.Lease.State == core.Leader:
+	case now.Before(t.LeadsFrom):
+		c.op.Until = t.LeadsFrom
+	case c.proven && s.leads(now):
+		t.Lease, t.LedSince = s.leaseFor(core.Leader), now.Round(0)
+		c.report(core.Event{Kind: core.StateChanged, State: core.Leader, Reason: core.StoodDown, Term: t})
+		c.report(core.Event{Kind: core.LeadershipCounts, Term: t})
+	}
+}
+
+// verified says that a renewal which was sent at the given time shows that the claim is the session's own.
+func (c *Claim) verified(sent time.Time) {
+	if c.term == nil {
+		return
+	}
+	if !sent.Before(c.takenAt) {
+		c.proven = true
+		delete(c.s.unproven, c)
+	}
+	c.term.Lease = c.s.leaseFor(c.term.Lease.State)
+}
+
+// seen takes what is stored under the key.
+func (c *Claim) seen(now time.Time, st *storedClaim) {
+	c.refused = false
+	switch {
+	case c.term == nil, st.names(c.s.id) && st.revision == c.term.Number:
+	case st.kind == released && st.owner == c.s.id && c.step == Giving: // the answer to the release did not come
+		c.over(now, core.Ending{How: core.KeyReleased})
+	case st.kind == unclaimed:
+		c.lost(now, core.Deleted)
+	default:
+		c.lost(now, core.Overwritten)
+	}
+}
+
+// endLeadership ends leadership. If the reason is voluntary, the lease goes on while callbacks and work return.
+func (c *Claim) endLeadership(now time.Time, why core.Reason) {
+	t := c.term
+	if t == nil || t.Lease.State == core.Follower {
+		return
+	}
+	t.Reason, c.endedAt = why, now
+	if why.Voluntary() {
+		t.Lease = c.s.leaseFor(core.Follower)
+	} else {
+		c.endLease(now)
+	}
+}
+
+// endLease ends the lease of the term.
+func (c *Claim) endLease(now time.Time) {
+	l := *c.term.Lease
+	if l.State = core.Follower; l.Left(now, c.s.Boot) > 0 {
+		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
+	}
+	c.term.Lease = &l
+}
+
+// end waits until callbacks and work have returned, and then has the claim released.
+func (c *Claim) end(now time.Time, quiet bool) {
+	s, t := c.s, c.term
+	c.tellEnd()
+	due := c.endedAt.Add(s.Timing.ReleaseTimeout)
+	c.op.Quiet, c.op.Until = true, due
+	switch {
+	case !t.Reason.Voluntary():
+		c.over(now, core.Ending{How: core.KeyLost})
+	case quiet && s.closing && !s.oneByOne:
+		c.step = Sharing
+	case quiet:
+		c.beginToGive(now)
+	case !now.Before(due):
+		c.over(now, core.Ending{How: core.WorkGoesOn})
+		s.releaseOneByOne(now)
+	}
+}
+
+// tellEnd reports that leadership has ended, once.
+func (c *Claim) tellEnd() {
+	if !c.told {
+		c.told = true
+		c.report(core.Event{Kind: core.StateChanged, State: core.Follower, Reason: c.term.Reason, Term: c.term})
+	}
+}
+
+func (c *Claim) beginToGive(now time.Time) {
+	c.step, c.again, c.limit = Giving, now, now.Add(max(timing.MinTry, min(c.s.left(now), timing.RequestTimeout)))
+}
+
+// give releases the claim.
+func (c *Claim) give(now time.Time) {
+	s, t := c.s, c.term
+	switch {
+	case c.underWay:
+		return
+	case now.Before(c.again):
+		c.op.Until = c.again
+		return
+	case c.limit.Sub(now) < timing.MinTry:
+		c.over(now, core.Ending{How: core.NotReleased})
+		return
+	case c.refused: // the consumer has not told why
+		c.refused = false
+		s.readBy(now, 0)
+	}
+	r := s.claimRelease(now, t.Since, c.attempt, s.waitAfter(now, c), t.Reason)
+	if c.target != (record.Successor{}) {
+		r.SetSuccessors([]record.Successor{c.target})
+	}
+	c.write(now, r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, _ core.Outcome) {
+		c.again = now.Add(timing.MinPause) // unless it was applied: then the term is over
+	})
+}
+
+// waitAfter returns for how long the next leader must wait for leaders before the holder of the claim.
+func (s *Session) waitAfter(now time.Time, c *Claim) time.Duration {
+	if !c.proven { // the session may have been opened in an earlier bucket
+		return s.longestWait()
+	}
+	return max(0, c.term.LeadsFrom.Sub(now))
+}
+
+// lost ends the term because the claim or the session was lost.
+func (c *Claim) lost(now time.Time, why core.Reason) {
+	t := c.term
+	switch {
+	case t == nil:
+		return
+	case t.Reason == "":
+		t.Reason = why
+	case t.LostBy == "":
+		t.LostBy = why
+	}
+	how := core.KeyLost
+	if why == core.Deadline {
+		how = core.LeaseOver
+	}
+	c.over(now, core.Ending{How: how})
+}
+
+// over ends the term.
+func (c *Claim) over(now time.Time, end core.Ending) {
+	t := c.term
+	t.Outcome, c.lastTerm = end, t.Number
+	if t.Reason.Voluntary() && t.Reason != core.Stopped && t.Reason != core.WorkEnded {
+		c.yields = now.Add(c.s.Timing.TTL)
+	}
+	c.endLease(now)
+	c.tellEnd()
+	if end.How != core.KeyReleased {
+		c.report(core.Event{Kind: core.KeyNotReleased, Term: t, Ending: end})
+	}
+	c.report(core.Event{Kind: core.TermOver, Term: t})
+	c.step, c.held = Returning, held{}
+	delete(c.s.unproven, c)
+	c.s.touch(c)
+}

@@ -1,0 +1,45 @@
+// Package session is one session of a process: one record that the process renews for all keys that it leads. It is everything that the session knows,
+// and every decision that it makes. Like package core it has no clock, makes no request, starts no goroutine and has no random numbers of its own.
+//
+// An election renews one record for each key. A session renews its own record, and what it leads are claims: records that name the session and never
+// expire. So 2,000 keys cost what one costs. These are the epoch leases of CockroachDB, with an id that is used once in place of an epoch. The protocol
+// was a model and a proof before it was code: see docs/MODEL.md, spec/session.pml and spec/proof/session.go.
+//
+// # What is stored
+//
+// A bucket for sessions is one from which nothing disappears but by a write over a revision: no age limit, no deletions, purges or roll-ups. It has
+//
+//	s.<id>      a session: the record of its process, with the length of the lease. Only this record expires, long after its lease.
+//	c.<key>     a claim: a record that names a session. Its revision is the number of the term.
+//	settled     written once the bucket is older than any lease of an earlier bucket of this name
+//
+// # The rules
+//
+//   - A session leads a key while its claim is stored, the lease of the predecessor is over, and the session's own lease lasts. That counts from when the
+//     last renewal was sent that is verified.
+//   - A renewal is verified once the session has received everything that was stored before it: then its claims were still its own when it was stored.
+//   - A session is closed by a write over the very renewal by which its lease was timed. Nobody can renew a closed session. Whoever did not time the
+//     lease himself waits for a whole lease from when he saw that it is closed, whoever closed it.
+//   - A claim is taken by a write over its revision: if it is released, or its session is; if its session is closed; if a stranger wrote it; or if the
+//     key was never claimed. Package session.vacancy says for how long the taker waits then.
+//   - Whoever takes a claim states for how long it waits, and its own successor waits at least as long.
+//
+// # How it is driven
+//
+// The driver is told what to request, any number of requests at a time, and tells what came of each:
+//
+//	ops, until := s.Next(now)              // the requests to make, and when to ask again
+//	s.Done(now, op.ID, result)             // what came of one
+//	s.Seen(now, changes, position)         // what a consumer of the bucket has delivered
+//	s.MayHaveMissed(now)                   // that it may have missed something
+//
+// Each key that the process campaigns for is a [Claim]. Package shell surrounds it as it surrounds a candidate of an election. After each call that the
+// driver makes, [Session.Touched] returns the claims whose shell is to look again.
+//
+//	session.go   the session: opens, renews, is lost or released
+//	claim.go     one key: watches, takes, leads, releases
+//	stored.go    what is known to be stored
+//	vacancy.go   which claims may be taken, and for how long their taker waits; whose turn it is
+//	records.go   what is written
+//	op.go        what the driver does
+package session

@@ -1,0 +1,67 @@
+package session
+
+import (
+	"crypto/sha256"
+	"strings"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
+)
+
+// The keys of a bucket for sessions.
+const (
+	sessionPrefix = "s."
+	claimPrefix   = "c."
+	settledKey    = "settled"
+)
+
+// SessionKey returns the key of a session.
+func SessionKey(id string) string { return sessionPrefix + id }
+
+// ClaimKey returns the key under which the claim of a key is stored.
+func ClaimKey(key string) string { return claimPrefix + key }
+
+// keyOf returns what a key is that has one of the prefixes: the id of a session, or the key that is claimed.
+func keyOf(key, prefix string) (string, bool) { return strings.CutPrefix(key, prefix) }
+
+// newRecord returns a record of this session, of a term or session that began at the given time.
+func (s *Session) newRecord(since time.Time) record.Record {
+	return record.Record{Name: s.Name, Instance: s.id, Attempt: s.NewID(), Since: since.Round(0), BucketCreated: s.BucketCreated}
+}
+
+// sessionRecord returns the record that a renewal writes.
+func (s *Session) sessionRecord() record.Record {
+	r := s.newRecord(s.opened)
+	r.Host, r.PID = s.Host, s.PID
+	r.LeaseMs, r.IntervalMs = s.Timing.LeaseTime().Milliseconds(), s.Timing.Interval.Milliseconds()
+	r.Commitment = s.secret.Commitment()
+	return r
+}
+
+// claimSecret returns the secret of a claim. It follows from that of the session, so that the session can release a claim of which it remembers nothing
+// but what is stored.
+func (s *Session) claimSecret(attempt string) (secret record.Secret) {
+	hash := sha256.New()
+	_, _ = hash.Write(s.secret[:])
+	_, _ = hash.Write([]byte(attempt))
+	copy(secret[:], hash.Sum(nil))
+	return secret
+}
+
+// claimRecord returns the record by which the session takes a claim. wait is for how long its leadership does not count.
+func (s *Session) claimRecord(now time.Time, wait time.Duration, won core.Reason) record.Record {
+	r := s.newRecord(now)
+	r.StandDownMs, r.Won = record.Milliseconds(wait), string(won)
+	r.Commitment = s.claimSecret(r.Attempt).Commitment()
+	return r
+}
+
+// claimRelease returns the release of a claim that this session took with the given attempt.
+func (s *Session) claimRelease(now, since time.Time, attempt string, wait time.Duration, why core.Reason) record.Record {
+	r := s.newRecord(since)
+	r.Secret = s.claimSecret(attempt)
+	r.Commitment = r.Secret.Commitment()
+	r.Released, r.Reason, r.StandDownMs = now.Round(0), string(why), record.Milliseconds(wait)
+	return r
+}

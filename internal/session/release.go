@@ -1,0 +1,112 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+// releaseIfQuiet releases the session, and with it all claims, once the work of all has returned.
+func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
+	if now.Before(s.closeAgain) {
+		return s.closeAgain
+	}
+	if !now.Before(s.limit) { // the work of a claim goes on: the session is left to lapse
+		s.finish(now, core.Ending{How: core.NotReleased})
+		return time.Time{}
+	}
+	named := false // by a claim that its next owner is to take at once, however late
+	for key, st := range s.claims {
+		c, own := s.own[key], st.names(s.id)
+		named = named || own
+		switch {
+		case c == nil:
+		case c.step == Taking, c.step == Holding, c.step == Ending, c.step == Giving, c.step == Returning && own:
+			return s.limit
+		}
+	}
+	s.step = Releasing
+	r := s.sessionRecord()
+	r.Released, r.Secret, r.Reason = now.Round(0), s.secret, string(core.Stopped)
+	op := Op{Key: SessionKey(s.id), Value: r.Encode(), Replaces: s.revision, Limit: now.Add(s.Timing.RequestTimeout())}
+	if !named {
+		op.Expires = s.Timing.TTL
+	}
+	s.request(op, func(now time.Time, answer *Result) {
+		switch {
+		case s.step != Releasing:
+		case answer.Outcome == core.Applied:
+			s.finish(now, core.Ending{How: core.KeyReleased})
+		case now.Before(s.limit) && s.leads(now):
+			s.step, s.closeAgain = Open, now.Add(timing.MinPause)
+			s.readBy(now, 0)
+		default:
+			s.finish(now, core.Ending{How: core.NotConfirmed, Err: answer.Err})
+		}
+	})
+	return time.Time{}
+}
+
+// finish ends the terms that waited for the release of the session.
+func (s *Session) finish(now time.Time, end core.Ending) {
+	s.step = Released
+	for _, c := range s.list {
+		if c.step == Sharing {
+			c.over(now, end)
+		}
+	}
+}
+
+// releaseOneByOne has the claims be released one by one: the work of one of them goes on, so that the session cannot be released.
+func (s *Session) releaseOneByOne(now time.Time) {
+	if !s.closing {
+		return
+	}
+	s.oneByOne = true
+	for _, c := range s.list {
+		if c.step == Sharing {
+			c.beginToGive(now)
+			s.touch(c)
+		}
+	}
+}
+
+// releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, or an earlier release
+// failed.
+func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
+	if s.unwanted[key] {
+		return
+	}
+	s.unwanted[key] = true
+	r := s.claimRelease(now, st.since, st.attempt, s.longestWait(), core.Stopped)
+	replaces := st.revision
+	s.request(Op{Key: ClaimKey(key), Value: r.Encode(), Replaces: replaces, Limit: now.Add(s.Timing.RequestTimeout())}, func(now time.Time, answer *Result) {
+		delete(s.unwanted, key)
+		if answer.Outcome == core.Applied {
+			s.claimSeen(now, key, &Change{Key: ClaimKey(key), Revision: answer.Revision, Replaced: replaces, Record: r})
+		}
+	})
+}
+
+// releaseAllUnwanted releases the claims of this session that the process does not hold.
+func (s *Session) releaseAllUnwanted(now time.Time) {
+	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
+		st := s.claims[key]
+		if c := s.own[key]; st.names(s.id) && (c == nil || c.step == NotRunning || c.step == Finished) {
+			s.releaseUnwanted(now, key, st)
+		}
+	}
+}
+
+// leaseFor returns the lease of the session, as that of a term in the given state. All terms in that state share it.
+func (s *Session) leaseFor(state core.State) *core.Lease {
+	if shared := s.leases[state]; shared == nil || shared.Lease != s.lease.Lease {
+		l := *s.lease
+		l.State = state
+		s.leases[state] = &l
+	}
+	return s.leases[state]
+}

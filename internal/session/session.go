@@ -1,0 +1,734 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+const (
+	// expiryTTLs is after how many TTLs the server removes the record of a session that is not renewed.
+	expiryTTLs = 4
+	// verifyTime is how long after the answer to a renewal the consumer may take to deliver it. Then everything is read.
+	verifyTime = 250 * time.Millisecond
+	// slowRead is after how many TTLs, at least, everything is read although nothing asks for it: history may have gone back, and what was stored since have
+	// sequences that were delivered before.
+	slowRead = 20
+	// readPause is the time from one read of everything to the next.
+	readPause = 250 * time.Millisecond
+	// claimsAtOnce bounds the writes of claims that are under way.
+	claimsAtOnce = 256
+	// proveDelay is how long a claim waits at most that only a later renewal proves, so that one renewal proves many.
+	proveDelay = 20 * time.Millisecond
+)
+
+// Rules are what never changes for a session.
+type Rules struct {
+	Name, Host    string
+	PID           int
+	Timing        timing.Timing
+	BucketCreated time.Time // the identity of the bucket
+
+	*core.World
+}
+
+// Step is what a session does at present.
+type Step uint8
+
+// The steps of a session.
+const (
+	NotOpen Step = iota
+	Opening
+	Open
+	Releasing
+	Released
+)
+
+// stepNames say what a session does.
+var stepNames = [...]string{"not open", "opening", "open", "releasing all claims", "released"}
+
+// String says what the session does.
+func (s Step) String() string { return stepNames[s] }
+
+// Session is everything that a session knows. It must not be used by two goroutines at a time.
+type Session struct {
+	*Rules
+	stored
+
+	step       Step
+	id         string
+	secret     record.Secret
+	opened     time.Time    // when the record was sent that opened it
+	openedAt   lease.Moment // when that was acknowledged, or seen
+	revision   uint64       // of its last record that is known to be stored
+	lease      *core.Lease  // by the last renewal that is verified; nil before the first
+	tries      []try        // writes of its record that are not verified
+	renewAt    time.Time
+	readAt     time.Time // when to read everything; zero for never
+	reading    bool
+	readFor    uint64    // the sequence that the read must show at least
+	slowReadAt time.Time // when to read everything though nothing asks for it
+	followed   bool      // there is a consumer that has delivered everything since it was made
+	followAt   time.Time // when to make it, if there is none
+	following  int       // how often it was made: what a read shows that was sent before does not count
+	settledBy  uint64    // the own revision that the last write of the settled key demanded
+	closing    bool      // all of it is to end
+	limit      time.Time
+
+	own      map[string]*Claim   // of the keys that this process campaigns for
+	list     []*Claim            // the same, in the order in which they came
+	unproven map[*Claim]struct{} // the claims that only a later renewal proves
+	requests
+	queue      []*Claim        // that wait because too many claims are written at a time
+	leases     [4]*core.Lease  // the present lease, in each state of a term
+	oneByOne   bool            // the claims are released one by one, because the work of one goes on
+	unwanted   map[string]bool // the claims that are being released though the process does not hold them
+	closeAgain time.Time       // when to try again to release the session
+	touched    []*Claim
+	events     []core.Event
+}
+
+// try is a write of the session's own record.
+type try struct {
+	attempt string
+	sent    time.Time
+	over    bool // it was answered, or will not be
+}
+
+// New returns a session that is not open yet.
+func New(rules *Rules) *Session {
+	return &Session{
+		Rules:    rules,
+		stored:   stored{claims: map[string]*storedClaim{}, others: map[string]*other{}},
+		own:      map[string]*Claim{},
+		unproven: map[*Claim]struct{}{},
+		unwanted: map[string]bool{},
+		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
+	}
+}
+
+// ID returns the id of the session; "" while none is open or being opened.
+func (s *Session) ID() string { return s.id }
+
+// Step returns what the session does at present.
+func (s *Session) Step() Step { return s.step }
+
+// Secret returns what releases the session. It is for a witness of this process.
+func (s *Session) Secret() record.Secret { return s.secret }
+
+// Touched returns the claims whose shell is to look again, once.
+func (s *Session) Touched() []*Claim {
+	touched := s.touched
+	s.touched = nil
+	for _, c := range touched {
+		c.touched = false
+	}
+	return touched
+}
+
+// touch has the shell of a claim look again.
+func (s *Session) touch(c *Claim) {
+	if !c.touched {
+		c.touched = true
+		s.touched = append(s.touched, c)
+	}
+}
+
+func (s *Session) touchAll() {
+	for _, c := range s.list {
+		s.touch(c)
+	}
+}
+
+// Events returns what there is to log of the session, once.
+func (s *Session) Events() []core.Event {
+	events := s.events
+	s.events = nil
+	return events
+}
+
+func (s *Session) log(level core.Level, message string, attrs ...any) {
+	s.events = append(s.events, core.Event{Kind: core.Logged, Level: level, Message: message, Attrs: attrs})
+}
+
+// left returns how much is left of the lease of all claims.
+func (s *Session) left(now time.Time) time.Duration {
+	if s.lease == nil {
+		return 0
+	}
+	return s.lease.Left(now, s.Boot)
+}
+
+// leads reports whether the session may lead keys: it is open, and its lease lasts.
+func (s *Session) leads(now time.Time) bool { return s.left(now) > 0 }
+
+// knows reports whether the session knows what is stored in the bucket.
+func (s *Session) knows() bool { return s.step == Open && s.position > 0 }
+
+// Close ends the session once the work of all claims has returned: one write releases all of them. The caller has each claim stop, too.
+func (s *Session) Close(now time.Time) {
+	s.closing = true
+	if s.step == NotOpen {
+		s.step = Released
+	}
+	s.limit = now.Add(s.Timing.ReleaseTimeout + timing.RequestTimeout)
+}
+
+// Next returns the requests to make now, and when to ask again; the zero time if only something that happens can change the answer.
+func (s *Session) Next(now time.Time) (ops []Op, until time.Time) {
+	switch s.step {
+	case NotOpen:
+		until = s.open(now)
+	case Open, Opening, Releasing:
+		until = s.goOn(now)
+	}
+	return s.requests.take(), until
+}
+
+// open opens a session. Nobody can have had its id, so there is nothing to wait for.
+func (s *Session) open(now time.Time) (until time.Time) {
+	if now.Before(s.renewAt) {
+		return s.renewAt
+	}
+	s.step, s.id, s.secret, s.revision, s.lease, s.tries, s.settled = Opening, s.NewID(), s.NewSecret(), 0, nil, nil, false
+	s.opened = now
+	s.forget()
+	s.follow(now)
+	s.write(now)
+	return time.Time{}
+}
+
+// follow has the consumer made anew. What it delivers, together with a read that is sent after, is everything.
+func (s *Session) follow(now time.Time) {
+	s.followed, s.followAt, s.following = false, now.Add(s.Timing.RequestTimeout()), s.following+1
+	id, n := s.id, s.following
+	s.request(Op{Kind: Follow, Limit: s.followAt}, func(now time.Time, r *Result) {
+		switch {
+		case s.id != id || s.following != n:
+		case r.Outcome == core.Applied:
+			s.followed, s.followAt = true, time.Time{}
+			if s.step == Open { // else once it is
+				s.readBy(now, s.revision)
+			}
+		default:
+			s.followAt = now.Add(readPause)
+		}
+	})
+}
+
+// goOn does what is due of an open session.
+func (s *Session) goOn(now time.Time) (until time.Time) {
+	until = s.opened.Add(s.Timing.LeaseTime())
+	if s.lease != nil {
+		until = s.lease.Ends(now, s.Boot)
+	}
+	if !now.Before(until) {
+		s.lose(now, core.Deadline, "the lease is over")
+		return now
+	}
+	until = earlier(until, s.readIfDue(now))
+	if s.step != Open {
+		return until
+	}
+	if s.closing {
+		until = earlier(until, s.releaseIfQuiet(now))
+	}
+	if s.step == Open {
+		until = earlier(until, s.renewIfDue(now))
+		until = earlier(until, s.closeOthers(now))
+		s.settle(now)
+	}
+	return until
+}
+
+// renewIfDue renews the session if that is due.
+func (s *Session) renewIfDue(now time.Time) (until time.Time) {
+	if n := len(s.tries); n > 0 && !s.tries[n-1].over {
+		return time.Time{}
+	}
+	due := s.renewAt
+	if at := s.provesAt(); !at.IsZero() {
+		due = earlier(due, at)
+	}
+	if now.Before(due) {
+		return due
+	}
+	s.write(now)
+	return time.Time{}
+}
+
+// provesAt returns when to renew because there are claims that only a later renewal proves; the zero time if there are none.
+func (s *Session) provesAt() (at time.Time) {
+	for c := range s.unproven {
+		if s.claimsUnderWay == 0 {
+			return c.takenAt // which is past
+		}
+		at = earlier(at, c.takenAt.Add(proveDelay))
+	}
+	return at
+}
+
+// write writes the record of the session: it opens or renews it.
+func (s *Session) write(now time.Time) {
+	r := s.sessionRecord()
+	timeout := s.Timing.RequestTimeout()
+	if left := s.left(now); left > 0 {
+		timeout = max(timing.MinTry, min(timeout, left/2))
+	}
+	s.tries = append(s.tries, try{attempt: r.Attempt, sent: now})
+	s.renewAt = now.Add(s.Timing.Interval)
+	op := Op{Key: SessionKey(s.id), Value: r.Encode(), Replaces: s.revision, Expires: expiryTTLs * s.Timing.TTL, Limit: now.Add(timeout)}
+	id, attempt := s.id, r.Attempt
+	s.request(op, func(now time.Time, r *Result) {
+		if s.id == id {
+			s.written(now, attempt, r)
+		}
+	})
+}
+
+// written takes what came of a write of the session's record.
+func (s *Session) written(now time.Time, attempt string, r *Result) {
+	t := s.try(attempt)
+	if t == nil { // it was verified before the answer came
+		return
+	}
+	t.over = true
+	switch {
+	case r.Outcome == core.Applied:
+		if r.Revision <= s.position {
+			s.revision = 0
+			s.historyWentBack(now, r.Revision)
+		}
+		s.stand(now, r.Revision)
+		s.readBy(now.Add(verifyTime), r.Revision)
+	case s.step == Opening && (r.Outcome == core.Refused || r.Outcome == core.Failed):
+		s.step, s.renewAt = NotOpen, now.Add(s.Timing.RequestTimeout()/4+s.Random(s.Timing.RequestTimeout()/4))
+	case r.Outcome == core.Refused && r.Named && r.Last == 0:
+		s.lose(now, core.BucketReplaced, "its record is gone")
+	case r.Outcome == core.Refused && r.Named && r.Last < s.revision:
+		s.lose(now, core.Rewound, "history of the bucket has gone back")
+	case r.Outcome == core.Refused: // an earlier try was applied late, or the session is over
+		s.readBy(now, s.revision)
+		s.renewAt = now.Add(s.pause(now))
+	default:
+		s.renewAt = now.Add(s.pause(now))
+		if s.step == Opening {
+			s.readBy(now, 0)
+		}
+	}
+}
+
+// pause returns the time from a renewal that failed to the next.
+func (s *Session) pause(now time.Time) time.Duration {
+	longest := s.Timing.RequestTimeout() / 4
+	if s.lease == nil {
+		return longest
+	}
+	return max(timing.MinPause, min(longest, s.left(now)/8))
+}
+
+// stand takes note that a record of the session is stored: it is open.
+func (s *Session) stand(now time.Time, revision uint64) {
+	s.revision = max(s.revision, revision)
+	if s.step != Opening {
+		return
+	}
+	s.step, s.openedAt = Open, s.moment(now)
+	s.readBy(now, revision)
+}
+
+func (s *Session) try(attempt string) *try {
+	for i := range s.tries {
+		if s.tries[i].attempt == attempt {
+			return &s.tries[i]
+		}
+	}
+	return nil
+}
+
+// ownSeen takes what is stored of this session. Everything that was stored before is known, or is told together with it.
+func (s *Session) ownSeen(now time.Time, ch *Change) {
+	if ch.Revision < s.revision {
+		return
+	}
+	t := s.try(ch.Record.Attempt)
+	switch {
+	case s.step == Releasing && ch.Record.Secret == s.secret && ch.Record.ClosedBy == "": // the answer to the release is late
+		s.finish(now, core.Ending{How: core.KeyReleased})
+	case t != nil && !ch.Unconditional && ch.Record.ClosedBy == "":
+		s.stand(now, ch.Revision)
+		s.verified(now, *t)
+	case ch.Revision == s.revision: // it was verified before
+	case ch.Record.Instance == s.id && ch.Record.ClosedBy == "" && ch.Record.Released.IsZero():
+		s.lose(now, core.Cloned, "another process uses its id")
+	default:
+		s.lose(now, core.Overwritten, "it was closed by another session")
+	}
+}
+
+// verified extends the lease by a renewal: the claims that the session had when it was stored are still its own, or it knows that they are not.
+func (s *Session) verified(now time.Time, t try) {
+	for i := range s.tries { // an earlier one, if it is not answered yet, was not applied, or is known to be older
+		if s.tries[i].attempt == t.attempt {
+			s.tries = append([]try(nil), s.tries[i+1:]...)
+			break
+		}
+	}
+	s.readAt = time.Time{}
+	length := s.Timing.LeaseTime()
+	next := &core.Lease{Timing: &s.Timing, State: core.Follower, Deadline: t.sent.Add(length)}
+	if s.lease == nil {
+		next.Lease = lease.New(lease.Of(t.sent), length, s.Started, s.Clocks())
+	} else {
+		next.Lease = s.lease.Renew(lease.Of(t.sent), length, s.Clocks())
+	}
+	if next.Left(now, s.Boot) <= 0 || s.lease != nil && !s.leads(now) { // what comes after the deadline counts for nothing
+		return
+	}
+	s.lease = next
+	for _, c := range s.list {
+		c.verified(t.sent)
+	}
+	s.touchAll()
+	s.releaseAllUnwanted(now)
+	s.prune(now)
+}
+
+// lose ends the session, and every term of its claims at once. Another one is opened.
+func (s *Session) lose(now time.Time, why core.Reason, words string) {
+	s.log(core.Warn, "Session is over", "session", s.id, "reason", string(why), "because", words)
+	s.others[s.id] = &other{name: s.Name, commitment: s.secret.Commitment(), named: s.naming(s.id)}
+	s.step, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = NotOpen, nil, nil, time.Time{}, 0, false, now
+	s.id = ""
+	s.forget()
+	for _, c := range s.list {
+		c.lost(now, why)
+	}
+	if s.closing {
+		s.step = Released
+	}
+	s.touchAll()
+}
+
+// startAnew has the session read everything anew, because something may have been missed or history may have gone back: then a consumer does not deliver what
+// has a sequence that it delivered before.
+func (s *Session) startAnew(now time.Time) {
+	s.forget()
+	s.readFor = s.revision
+	s.follow(now)
+	s.touchAll()
+}
+
+// historyWentBack has everything read anew: a write was given a sequence that another had before.
+func (s *Session) historyWentBack(now time.Time, sequence uint64) {
+	s.log(core.Warn, "Something was missed, or history of the bucket has gone back", "sequence", sequence, "before", s.position)
+	s.startAnew(now)
+}
+
+// MayHaveMissed says that the consumer of the bucket may have missed something, or has ended.
+func (s *Session) MayHaveMissed(now time.Time) {
+	if s.step == Open {
+		s.startAnew(now)
+	} else {
+		s.followed, s.followAt = false, now
+		s.following++
+	}
+}
+
+// readBy has everything be read at the given time at the latest. The read must show everything up to the given sequence.
+func (s *Session) readBy(at time.Time, atLeast uint64) {
+	s.readAt, s.readFor = earlier(s.readAt, at), max(s.readFor, atLeast)
+}
+
+// readIfDue reads everything if that is due.
+func (s *Session) readIfDue(now time.Time) (until time.Time) {
+	due := s.readAt
+	if s.position > 0 {
+		due = earlier(due, s.slowReadAt)
+	}
+	switch {
+	case !s.followed && now.Before(s.followAt):
+		return s.followAt
+	case !s.followed:
+		s.follow(now)
+		return s.followAt
+	case due.IsZero() || s.reading:
+		return time.Time{}
+	case now.Before(due):
+		return due
+	}
+	s.reading, s.readAt = true, now.Add(readPause) // unless a renewal is verified before
+	id, n := s.id, s.following
+	s.request(Op{Kind: Read, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, func(now time.Time, r *Result) {
+		s.reading = false
+		if s.id == id && s.following == n && r.Outcome == core.Applied {
+			s.read(now, r)
+		}
+	})
+	return time.Time{}
+}
+
+// read takes everything that is stored.
+func (s *Session) read(now time.Time, r *Result) {
+	if r.Position < s.position { // it is of a replica that is behind
+		return
+	}
+	s.readFor, s.readAt = 0, time.Time{}
+	var own *Change
+	revisions := make(map[string]uint64, len(r.Changes))
+	for i := range r.Changes {
+		if ch := &r.Changes[i]; ch.Key == SessionKey(s.id) {
+			own = ch
+		}
+		revisions[r.Changes[i].Key] = r.Changes[i].Revision
+	}
+	s.correct(now, revisions, r.Position)
+	s.position = 0 // the consumer may be behind: it is no contradiction if several changes of a key are seen at once
+	for i := range r.Changes {
+		if ch := &r.Changes[i]; ch != own {
+			s.apply(now, ch)
+		}
+	}
+	s.position = r.Position
+	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
+	switch {
+	case own != nil:
+		s.ownSeen(now, own)
+	case s.step == Open:
+		s.lose(now, core.BucketReplaced, "its record is gone")
+		return
+	default: // the write that was to open it was not applied, and may be later
+		s.step, s.renewAt = NotOpen, now
+	}
+	s.touchAll()
+}
+
+// correct forgets what a read shows not to be stored though it was known: a record has expired, or was stored in a history that was lost. What is stored
+// later than the read shows may be right.
+func (s *Session) correct(now time.Time, revisions map[string]uint64, position uint64) {
+	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
+		c := s.claims[key]
+		switch stored := revisions[ClaimKey(key)]; {
+		case c.revision > position, c.kind == unclaimed:
+		case stored > 0 && stored >= c.revision: // what is stored is applied next
+		case stored > 0:
+			c.revision = 0
+		default:
+			s.count(c, -1)
+			*c = storedClaim{}
+			if own := s.own[key]; own != nil {
+				own.seen(now, c)
+			}
+		}
+	}
+	for id, o := range s.others {
+		switch stored := revisions[SessionKey(id)]; {
+		case o.revision > position:
+		case stored > 0 && stored >= o.revision:
+		case stored > 0:
+			o.revision = 0
+		case o.status == open:
+			o.status, o.closedAt, o.overAt = vanished, s.moment(now), now
+		}
+	}
+}
+
+// Seen takes changes in the order in which they were stored. position is the sequence up to which the consumer has delivered everything.
+func (s *Session) Seen(now time.Time, changes []Change, position uint64) {
+	for i := range changes {
+		switch ch := &changes[i]; {
+		case ch.Key != SessionKey(s.id):
+			s.apply(now, ch)
+		case s.position == 0: // what was stored before is not known yet: a read tells it
+			s.stand(now, ch.Revision)
+		default: // everything before it has been delivered
+			s.ownSeen(now, ch)
+		}
+	}
+	if s.position > 0 {
+		s.position = max(s.position, position)
+	}
+}
+
+// apply takes one change of another key than this session's.
+func (s *Session) apply(now time.Time, ch *Change) {
+	at := s.moment(now)
+	if key, is := keyOf(ch.Key, claimPrefix); is {
+		s.claimSeen(now, key, ch)
+		return
+	}
+	if id, is := keyOf(ch.Key, sessionPrefix); is {
+		o := s.others[id]
+		if o == nil {
+			o = &other{}
+			s.others[id] = o
+		}
+		if s.contradicts(now, ch, o.revision) {
+			return
+		}
+		before := o.status
+		if o.take(id, ch, at); o.status != before || o.status != open {
+			s.touchNaming(id)
+		}
+		return
+	}
+	if ch.Key == settledKey && !ch.Unconditional && !s.settled {
+		s.settled = true
+		s.touchAll()
+	}
+}
+
+// contradicts reports whether a change replaced another revision of its key than the one that is known, although everything up to it is: then history has
+// gone back, and what was stored since was not delivered.
+func (s *Session) contradicts(now time.Time, ch *Change, known uint64) bool {
+	if s.position == 0 || ch.Unconditional || ch.Revision <= known || ch.Replaced == known || known == 0 || ch.Replaced == 0 {
+		return false
+	}
+	s.historyWentBack(now, ch.Revision)
+	return true
+}
+
+// claimSeen takes what is stored under the key of a claim.
+func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
+	c := s.stored.claim(key)
+	if s.contradicts(now, ch, c.revision) {
+		return
+	}
+	own := s.own[key]
+	if own != nil {
+		s.count(c, -1)
+	}
+	news := c.take(ch, s.moment(now))
+	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was
+		s.others[c.owner] = &other{status: vanished, closedAt: s.moment(now)}
+	}
+	if own != nil {
+		s.count(c, 1)
+	}
+	switch {
+	case !news:
+	case own != nil:
+		own.seen(now, c)
+		s.touch(own)
+	}
+}
+
+// count counts the claims that name another session, of the keys that this process campaigns for.
+func (s *Session) count(c *storedClaim, by int) {
+	if o := s.others[c.owner]; o != nil && c.kind == claimed {
+		o.named += by
+	}
+}
+
+// naming returns how many claims name a session, of the keys that this process campaigns for.
+func (s *Session) naming(id string) (n int) {
+	for _, c := range s.list {
+		if s.claim(c.key).names(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// touchNaming touches the claims that name a session.
+func (s *Session) touchNaming(id string) {
+	for _, c := range s.list {
+		if s.claim(c.key).names(id) {
+			s.touch(c)
+		}
+	}
+}
+
+// closeOthers closes the sessions whose lease has lapsed, if they have claims of keys that this process campaigns for.
+func (s *Session) closeOthers(now time.Time) (until time.Time) {
+	if !s.knows() {
+		return time.Time{}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.others)) {
+		o := s.others[id]
+		if o.named == 0 || o.status != open || !o.timed.Known() || o.closing {
+			continue
+		}
+		if !o.refusedAt.IsZero() {
+			if why := o.refusedAt.Add(readPause); now.Before(why) {
+				until = earlier(until, why)
+				continue
+			}
+			o.refusedAt = time.Time{} // the consumer has not told why: the record may have expired
+			s.readBy(now, 0)
+		}
+		if due := s.lapses(now, o.timed, o.lease).Add(time.Duration(s.turn(id))*turnDelay + slewPrecision); now.Before(due) {
+			until = earlier(until, due)
+			continue
+		}
+		s.closeOther(now, id, o)
+	}
+	return until
+}
+
+// slewPrecision is by how much two readings of a clock may differ though it was not slewed in between.
+const slewPrecision = time.Millisecond
+
+// closeOther closes a session by a write over the last one of it that is known: the very renewal by which its lease was timed, or its release.
+func (s *Session) closeOther(now time.Time, id string, o *other) {
+	r := record.Record{Name: o.name, Instance: id, Attempt: s.NewID(), ClosedBy: s.id, Commitment: o.commitment, BucketCreated: s.BucketCreated}
+	if r.Name == "" {
+		r.Name = id
+	}
+	o.closing = true
+	over := o.revision
+	op := Op{Key: SessionKey(id), Value: r.Encode(), Replaces: over, Expires: expiryTTLs * s.Timing.TTL, Limit: now.Add(s.Timing.RequestTimeout())}
+	s.request(op, func(now time.Time, r *Result) {
+		o.closing = false
+		switch {
+		case o.revision != over:
+		case r.Outcome == core.Applied:
+			o.revision = r.Revision
+			o.close(s.moment(now), over)
+			s.touchNaming(id)
+		case o.status == ended: // it has expired
+			delete(s.others, id)
+		default:
+			o.refusedAt = now
+		}
+	})
+}
+
+// settle writes that the bucket is older than any lease of an earlier bucket of its name, once it is: this session's record has been stored in it for so
+// long. The write demands that it still is.
+func (s *Session) settle(now time.Time) {
+	if s.settled || s.settledBy == s.revision || !s.knows() || now.Before(s.lapses(now, s.openedAt, 0)) || !s.leads(now) {
+		return
+	}
+	s.settledBy = s.revision // it is refused if a renewal comes first, and tried again after the next one
+	r := s.newRecord(now)
+	op := Op{Key: settledKey, Value: r.Encode(), While: SessionKey(s.id), Own: s.revision, Limit: now.Add(s.Timing.RequestTimeout())}
+	s.request(op, func(time.Time, *Result) {})
+}
+
+// prune forgets other sessions that no claim names, unless they are open. A session that was released keeps its record for as long as claims name it; then
+// one of the others has it expire.
+func (s *Session) prune(now time.Time) {
+	named := map[string]bool{}
+	for _, c := range s.claims {
+		if c.kind == claimed {
+			named[c.owner] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.others)) {
+		o := s.others[id]
+		passed, _ := s.moment(now).Since(o.timed)
+		switch {
+		case named[id], o.closing:
+		case o.status == ended && s.turn(id) == 0:
+			s.closeOther(now, id, o)
+		case o.status != open, passed > expiryTTLs*s.Timing.TTL:
+			delete(s.others, id)
+		}
+	}
+}

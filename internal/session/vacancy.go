@@ -1,0 +1,133 @@
+package session
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+const (
+	// turnDelay is how long a session leaves a vacancy to each session whose turn comes first.
+	turnDelay = 20 * time.Millisecond
+	// maxTurns bounds how many sessions one waits for.
+	maxTurns = 8
+	// successorDelay is how long a released claim is left to the successors that the release names.
+	successorDelay = 250 * time.Millisecond
+)
+
+// vacancy says whether a claim may be taken, and from when on no earlier leader leads. It is known what is stored.
+func (s *Session) vacancy(now time.Time, c *storedClaim) (ends time.Time, vacant bool) {
+	switch c.kind {
+	case unclaimed: // whoever led in an earlier bucket of this name had a lease when this session was opened, at most
+		if s.settled {
+			return now, true
+		}
+		return s.lapses(now, s.openedAt, 0), true
+	case released:
+		return s.passedOn(now, c), true
+	case foreign: // the session that had it may not know yet
+		return s.lapses(now, c.seen, 0), true
+	}
+	o := s.others[c.owner]
+	if o == nil { // the claim was read before the session was opened that it names, or long after that expired
+		return time.Time{}, false
+	}
+	switch ends = s.passedOn(now, c); {
+	case o.status == ended:
+		return ends, true
+	case o.status == closed && o.timed.Known() && o.closedOver == o.renewal: // it was closed over the renewal that this session has timed
+		return later(ends, s.lapses(now, o.timed, o.lease)), true
+	case o.status == closed, o.status == vanished:
+		return later(ends, s.lapses(now, o.closedAt, o.lease)), true
+	}
+	return time.Time{}, false
+}
+
+// passedOn returns until when the leaders before the owner of a claim may still lead, as the owner stated when the claim was stored.
+func (s *Session) passedOn(now time.Time, c *storedClaim) time.Time {
+	wait := min(c.wait, s.longestWait())
+	passed, _ := s.moment(now).Since(c.seen)
+	return now.Add(wait + timing.Ahead(wait) - passed)
+}
+
+// longestWait is for how long a taker waits at most.
+func (s *Session) longestWait() time.Duration {
+	return timing.LapseTime(s.Timing.LeaseTime(), s.Timing.TTL, false)
+}
+
+// lapses returns when a lease is over that was known at the given moment, as this clock may show it that may be slewed from now on. A length of 0 stands
+// for the longest lease in the bucket.
+func (s *Session) lapses(now time.Time, from lease.Moment, length time.Duration) time.Time {
+	passed, unslewed := s.moment(now).Since(from)
+	length = max(length, s.Timing.LeaseTime())
+	if length > timing.MaxTTL {
+		length = timing.MaxTTL
+	}
+	left := timing.LapseTime(length, s.Timing.TTL, unslewed) - passed
+	return now.Add(left + max(0, timing.Ahead(left)))
+}
+
+// moment returns the present moment.
+func (s *Session) moment(now time.Time) lease.Moment { return lease.MomentOf(now, s.Slewed) }
+
+// turn returns how many of the other open sessions have their turn before this one when something becomes vacant. The order is another one for each
+// thing, so that the keys of a session that is over are spread over those that are left.
+func (s *Session) turn(of string) (before int) {
+	own := weight(of, s.id)
+	for id, o := range s.others {
+		if o.status == open && weight(of, id) > own {
+			before++
+		}
+	}
+	return min(before, maxTurns)
+}
+
+// turnAt returns when it is this session's turn to take a key that is vacant.
+func (s *Session) turnAt(key string, st *storedClaim) time.Time {
+	from, delay := st.seen.At, time.Duration(s.turn(key))*turnDelay
+	if st.kind == claimed {
+		from = later(from, s.others[st.owner].overAt)
+	}
+	if st.kind == released && len(st.successors) > 0 {
+		delay += successorDelay
+		for i, successor := range st.successors {
+			if successor.ID == record.QueueID(s.id) || successor.ID == "" && successor.Name == s.Name {
+				delay = time.Duration(i) * turnDelay
+				break
+			}
+		}
+	}
+	return from.Add(delay)
+}
+
+// weight is rendezvous hashing: of all sessions, that with the greatest weight for a thing comes first.
+func weight(of, id string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(of))
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write([]byte(id))
+	x := h.Sum64() // which depends too little on its last bytes
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return x
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// earlier returns the earlier of two times; the zero time stands for never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

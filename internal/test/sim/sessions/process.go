@@ -1,0 +1,321 @@
+package sessions
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
+)
+
+// process is a process with one session, which campaigns for all keys. It drives the session across a link that may be spoiled.
+type process struct {
+	w      *world
+	index  int
+	plan   *plan
+	name   string
+	clock  judge.Clock
+	dice   *virtual.Dice
+	ids    uint64
+	world  core.World
+	rules  session.Rules
+	bucket time.Time // when the bucket was created, as it knows
+
+	session    *session.Session
+	candidates []*candidate // one for each key
+	consumer   consumer
+	waker      *virtual.Timer
+	crashed    bool
+	stopping   bool
+	cutUntil   time.Time
+	frozen     time.Time
+	troubled   time.Time // when a fault last affected its requests or deliveries
+
+	renewed  renewed
+	requests int
+	last     time.Time // when a request was last made
+	burst    int
+}
+
+// start starts a process in a slot.
+func (w *world) start(index int) *process {
+	plan := &w.script.plans[index]
+	w.started++
+	p := &process{w: w, index: index, plan: plan, name: fmt.Sprint(plan.name, w.started), dice: virtual.NewDice(w.script.seed, virtual.Mix(uint64(index), uint64(w.started), 31))}
+	p.clock = judge.Clock{Began: epoch, Drift: plan.drift, Unslewed: plan.unslewed}
+	p.consumer.p = p
+	p.world = core.World{
+		Random: func(d time.Duration) time.Duration { return time.Duration(p.dice.Int64N(int64(max(d, 1)))) },
+		NewID:  p.newID,
+		NewSecret: func() (s record.Secret) {
+			for i := range s {
+				s[i] = byte(p.dice.Uint64())
+			}
+			return s
+		},
+		Clocks: p.clocks,
+		Boot:   func() (time.Duration, bool) { return p.now().Sub(epoch), true },
+		Slewed: func() (time.Duration, bool) { return p.clock.Slewed(w.Now), !plan.onlySlewed },
+	}
+	p.world.Started = p.clocks()
+	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, BucketCreated: w.server.created, World: &p.world}
+	p.session = session.New(&p.rules)
+	w.processes = append(w.processes, p)
+	w.slots[index] = p
+	w.note(p.name, "starts")
+	for _, key := range w.script.keys {
+		p.candidates = append(p.candidates, newCandidate(p, key))
+	}
+	for _, c := range p.candidates {
+		c.start()
+	}
+	p.goOn()
+	return p
+}
+
+func (p *process) newID() string {
+	p.ids++
+	return fmt.Sprintf("%s.%d", p.name, p.ids)
+}
+
+// now is the time by the clock of the process.
+func (p *process) now() time.Time { return p.clock.Reads(p.w.Now) }
+
+func (p *process) clocks() lease.Reading {
+	return lease.Reading{Instant: lease.Of(p.now()), Boot: p.now().Sub(epoch), Readable: true}
+}
+
+// act does something in the process: now or, if the process is frozen, when it goes on.
+func (p *process) act(do func()) {
+	switch {
+	case p.crashed:
+	case p.w.Now.Before(p.frozen):
+		p.w.At(p.frozen, func() { p.act(do) })
+	default:
+		do()
+		p.w.check()
+	}
+}
+
+// goOn does what the session decides, and has the claims look again.
+func (p *process) goOn() {
+	for range 1000 {
+		ops, until := p.session.Next(p.now())
+		for i := range ops {
+			p.call(&ops[i])
+		}
+		touched := p.session.Touched()
+		for _, c := range touched {
+			p.candidateOf(c).look()
+		}
+		for _, e := range p.session.Events() {
+			p.w.note(p.name, fmt.Sprint(e.Message, " ", e.Attrs))
+		}
+		if len(touched) == 0 && len(ops) == 0 {
+			p.wake(until)
+			return
+		}
+	}
+	p.w.fail("P9", p.name, "finds no end of what to do")
+}
+
+func (p *process) wake(at time.Time) {
+	p.waker.Stop()
+	if !at.IsZero() {
+		p.waker = p.w.At(p.clock.When(at), func() { p.act(p.goOn) })
+	}
+}
+
+func (p *process) candidateOf(c *session.Claim) *candidate {
+	for _, x := range p.candidates {
+		if x.claim == c {
+			return x
+		}
+	}
+	return nil
+}
+
+// call sends a request. Faults may spoil the way to the server or back. What it writes may be applied after it has ended.
+func (p *process) call(op *session.Op) {
+	w := p.w
+	p.requests++
+	if p.burst++; !w.Now.Equal(p.last) {
+		p.last, p.burst = w.Now, 0
+	}
+	if limit := len(w.script.keys) + 20; p.burst > limit {
+		w.fail("P9", p.name, fmt.Sprintf("made more than %d requests in one instant", limit))
+		return
+	}
+	o, answered := *op, false
+	answer := func(r session.Result) {
+		p.act(func() {
+			if !answered {
+				answered = true
+				p.session.Done(p.now(), o.ID, &r)
+				p.goOn()
+			}
+		})
+	}
+	q := &write{by: p, sent: w.Now, key: op.Key, replaces: op.Replaces, conditional: true, expires: op.Expires, while: op.While, own: op.Own}
+	if op.Kind == session.Follow {
+		w.After(2*w.script.latency, func() {
+			if !w.Now.Before(p.cutUntil) {
+				p.consumer.join()
+				answer(session.Result{Outcome: core.Applied})
+			}
+		})
+	}
+	if op.Kind == session.Write {
+		q.record = record.Parse(op.Value, 0)
+	}
+	w.At(p.clock.When(o.Limit), func() { answer(session.Result{Outcome: core.Unknown}) })
+	if op.Kind == session.Follow {
+		return
+	}
+	f := p.fate()
+	if w.Now.Before(p.cutUntil) && !f.buffered || f.requestLost {
+		return
+	}
+	there := w.script.latency + f.requestDelay
+	if w.Now.Before(p.cutUntil) {
+		there += p.cutUntil.Sub(w.Now)
+	}
+	w.After(there, func() {
+		var r session.Result
+		switch {
+		case o.Kind == session.Read:
+			r = w.server.read(f.stale, o.AtLeast)
+		case f.conflict:
+			r = session.Result{Outcome: core.Refused}
+		default:
+			r = w.server.apply(q)
+		}
+		if f.replyLost || w.Now.Before(p.cutUntil) {
+			return
+		}
+		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
+	})
+}
+
+// fate is what happens to one request.
+type fate struct {
+	requestDelay, replyDelay, stale  time.Duration
+	requestLost, replyLost, conflict bool
+	buffered                         bool // it is sent once the link is there again
+}
+
+func (p *process) fate() (f fate) {
+	d := p.w.dice
+	f.buffered = d.Chance(0.3)
+	for _, a := range p.w.faults {
+		if a.victim >= 0 && a.victim != p.index || !d.Chance(a.chance) {
+			continue
+		}
+		p.w.count(faultNames[a.kind])
+		p.troubled = p.w.Now.Add(a.delay)
+		switch a.kind {
+		case requestLost:
+			f.requestLost = true
+		case requestLate:
+			f.requestDelay += d.UpTo(a.delay)
+		case replyLost:
+			f.replyLost = true
+		case replyLate:
+			f.replyDelay += d.UpTo(a.delay)
+		case conflict:
+			f.conflict = true
+		case staleRead:
+			f.stale = d.UpTo(200 * time.Millisecond)
+		}
+	}
+	return f
+}
+
+// consumer delivers what is stored, in the order in which it was.
+type consumer struct {
+	p       *process
+	joined  bool
+	cursor  uint64 // the last sequence that was delivered, or is on its way
+	arrives time.Time
+	joins   int // how often it was made
+}
+
+// join makes the consumer. It delivers what is stored from now on.
+func (x *consumer) join() {
+	x.joined, x.cursor = true, x.p.w.server.sequence
+	x.joins++
+}
+
+// stored takes what was stored just now.
+func (x *consumer) stored(e *entry) {
+	if !x.joined || x.p.crashed || e.Revision <= x.cursor {
+		return
+	}
+	if w := x.p.w; w.Now.Before(x.p.cutUntil) {
+		return // it catches up when the link is there again
+	}
+	x.deliver(e)
+}
+
+func (x *consumer) deliver(e *entry) {
+	w, p, joins := x.p.w, x.p, x.joins
+	x.cursor = e.Revision
+	delay := w.script.latency
+	for _, a := range w.faults {
+		if a.kind == deliveryLate && (a.victim < 0 || a.victim == p.index) {
+			delay += w.dice.UpTo(a.delay)
+			p.troubled = w.Now.Add(delay)
+		}
+	}
+	at := w.Now.Add(delay)
+	if at.Before(x.arrives) {
+		at = x.arrives
+	}
+	x.arrives = at
+	w.At(at, func() {
+		p.act(func() {
+			if x.joins == joins {
+				p.session.Seen(p.now(), []session.Change{e.Change}, e.Revision)
+				p.goOn()
+			}
+		})
+	})
+}
+
+// catchUp delivers what was stored while the link was cut, as far as it is stored still.
+func (x *consumer) catchUp() {
+	keys, _ := x.p.w.server.at(0)
+	var missed []*entry
+	for _, e := range keys {
+		if e.Revision > x.cursor {
+			missed = append(missed, e)
+		}
+	}
+	sortEntries(missed)
+	for _, e := range missed {
+		x.deliver(e)
+	}
+	if x.p.w.dice.Chance(0.3) {
+		x.remake()
+	}
+}
+
+// gone is called when the bucket is deleted, and the consumer with it. The process notices after a while.
+func (x *consumer) gone() {
+	x.joined = false
+	x.joins++
+	w := x.p.w
+	w.After(w.dice.UpTo(w.script.ttl), func() { x.p.act(x.remake) })
+}
+
+// remake says that something may have been missed.
+func (x *consumer) remake() {
+	x.joined = false
+	x.joins++
+	x.p.session.MayHaveMissed(x.p.now())
+	x.p.goOn()
+}

@@ -1,0 +1,152 @@
+package sessions
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/test/virtual"
+)
+
+// server is the bucket: keys from which nothing disappears but records of sessions that expire. It is a deterministic state machine.
+type server struct {
+	w        *world
+	created  time.Time
+	sequence uint64
+	keys     map[string]*entry
+	past     []step // what it was before each change, the oldest first
+	remade   int
+	rewound  []time.Time
+}
+
+// entry is what is stored under a key.
+type entry struct {
+	session.Change
+	by     *process // nil for a stranger
+	sent   time.Time
+	expiry *virtual.Timer
+}
+
+// step is what a key was before a change.
+type step struct {
+	at       time.Time
+	key      string
+	before   *entry // nil if nothing was stored
+	sequence uint64 // of the stream
+}
+
+// write is a request to store something.
+type write struct {
+	by          *process
+	sent        time.Time
+	key         string
+	record      record.Record
+	replaces    uint64
+	conditional bool
+	expires     time.Duration
+	while       string
+	own         uint64
+}
+
+func newServer(w *world) *server {
+	return &server{w: w, created: w.Now, keys: map[string]*entry{}}
+}
+
+// revision returns the revision of a key; 0 if nothing is stored.
+func (s *server) revision(key string) uint64 {
+	if e := s.keys[key]; e != nil {
+		return e.Revision
+	}
+	return 0
+}
+
+// apply stores what a request writes, if the revision that it demands is stored.
+func (s *server) apply(q *write) session.Result {
+	switch {
+	case q.while != "" && s.revision(q.while) != q.own:
+		return session.Result{Outcome: core.Refused}
+	case q.while == "" && q.conditional && s.revision(q.key) != q.replaces:
+		return session.Result{Outcome: core.Refused, Named: true, Last: s.revision(q.key)}
+	}
+	before := s.keys[q.key]
+	s.past = append(s.past, step{s.w.Now, q.key, before, s.sequence})
+	s.sequence++
+	e := &entry{Change: session.Change{Key: q.key, Revision: s.sequence, Unconditional: !q.conditional, Record: q.record}, by: q.by, sent: q.sent}
+	if q.conditional {
+		e.Replaced = q.replaces
+	}
+	s.keys[q.key] = e
+	if q.expires > 0 {
+		e.expiry = s.w.After(q.expires+s.w.dice.UpTo(lateExpiry), func() { s.expire(e) })
+	}
+	s.w.stored(q, before, e)
+	for _, p := range s.w.processes {
+		p.consumer.stored(e)
+	}
+	return session.Result{Outcome: core.Applied, Revision: e.Revision}
+}
+
+// lateExpiry is how late the server may be to remove what has expired.
+const lateExpiry = 350 * time.Millisecond
+
+// expire removes the record of a session. Nobody is told.
+func (s *server) expire(e *entry) {
+	if s.keys[e.Key] == e {
+		s.past = append(s.past, step{s.w.Now, e.Key, e, s.sequence})
+		delete(s.keys, e.Key)
+		s.w.note("", "expires: "+e.Key)
+	}
+}
+
+// at returns what was stored some time ago.
+func (s *server) at(ago time.Duration) (keys map[string]*entry, sequence uint64) {
+	keys, sequence = maps.Clone(s.keys), s.sequence
+	for i := len(s.past) - 1; i >= 0 && s.past[i].at.After(s.w.Now.Add(-ago)); i-- {
+		sequence = s.past[i].sequence
+		if b := s.past[i].before; b != nil {
+			keys[s.past[i].key] = b
+		} else {
+			delete(keys, s.past[i].key)
+		}
+	}
+	return keys, sequence
+}
+
+// read returns everything as it was some time ago, as a replica may that is behind.
+func (s *server) read(ago time.Duration, atLeast uint64) session.Result {
+	keys, sequence := s.at(ago)
+	if sequence < atLeast {
+		return session.Result{Outcome: core.Failed}
+	}
+	r := session.Result{Outcome: core.Applied, Position: sequence}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		r.Changes = append(r.Changes, keys[key].Change)
+	}
+	return r
+}
+
+// rewind has the server lose its last writes.
+func (s *server) rewind(ago time.Duration) {
+	s.keys, s.sequence = s.at(ago)
+	s.rewound = append(s.rewound, s.w.Now)
+	for len(s.past) > 0 && s.past[len(s.past)-1].at.After(s.w.Now.Add(-ago)) {
+		s.past = s.past[:len(s.past)-1]
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.keys)) {
+		if e := s.keys[key]; e.expiry != nil && !e.expiry.Waits() {
+			e.expiry = s.w.After(s.w.script.ttl, func() { s.expire(e) })
+		}
+	}
+}
+
+// remake deletes the bucket, and makes it again.
+func (s *server) remake() {
+	s.keys, s.past, s.sequence, s.created = map[string]*entry{}, nil, 0, s.w.Now
+	s.remade++
+	for _, p := range s.w.processes {
+		p.consumer.gone()
+	}
+}

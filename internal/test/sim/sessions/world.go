@@ -1,0 +1,346 @@
+package sessions
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/test/sim/judge"
+	"github.com/natscampaign/election/internal/test/virtual"
+	"github.com/natscampaign/election/internal/timeutil"
+)
+
+// world is one schedule while it runs.
+type world struct {
+	virtual.Engine
+	script    *script
+	dice      *virtual.Dice // of what happens to requests and deliveries
+	journal   *judge.Journal
+	server    *server
+	slots     []*process // the present process of each; nil if there is none
+	processes []*process // all that ever existed
+	started   int
+	faults    []*fault
+	quiet     bool
+	closing   bool
+	tally     judge.Tally
+	failures  []string
+	keys      map[string]*ledger
+}
+
+// Result is the outcome of a schedule.
+type Result struct {
+	Seed     uint64
+	Failures []string // the promises that were broken, and how
+	Tally    judge.Tally
+	Overlap  time.Duration // the longest time of two leaders that is allowed, because history had gone back
+	timeline func() string
+}
+
+// Timeline returns the script and the journal of the schedule.
+func (r *Result) Timeline() string { return r.timeline() }
+
+// epoch is when all schedules begin.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Run plays the schedule of a seed, without faults and acts whose names contain one of the given texts.
+func Run(seed uint64, without ...string) *Result {
+	s := newScript(seed, without...)
+	w := &world{
+		Engine: virtual.Engine{Now: epoch}, script: s, dice: virtual.NewDice(seed, 2), journal: &judge.Journal{Began: epoch},
+		tally: judge.Tally{}, slots: make([]*process, len(s.plans)), keys: map[string]*ledger{},
+	}
+	w.server = newServer(w)
+	for _, key := range s.keys {
+		w.keys[key] = &ledger{}
+	}
+	for i := range s.plans {
+		if !s.plans[i].startsLater {
+			w.start(i)
+		}
+	}
+	for i := range s.rounds {
+		w.playTrouble(&s.rounds[i])
+		w.playQuiet()
+		if len(w.failures) > 0 {
+			break
+		}
+	}
+	w.finish()
+	r := &Result{Seed: seed, Failures: w.failures, Tally: w.tally, timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) }}
+	for _, l := range w.keys {
+		r.Overlap = max(r.Overlap, l.overlap)
+	}
+	return r
+}
+
+func (w *world) pass(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
+
+func (w *world) note(name, what string) {
+	w.journal.Add(judge.Event{At: w.Now, Name: name, What: what})
+}
+
+func (w *world) count(what string) { w.tally[what]++ }
+
+// fail takes note of a broken promise.
+func (w *world) fail(promise, name, what string) {
+	text := fmt.Sprintf("%s: %s %s", promise, name, what)
+	w.note(name, "*** "+text)
+	if len(w.failures) < 5 {
+		w.failures = append(w.failures, text)
+	}
+}
+
+// playTrouble plays one round up to the quiet after it.
+func (w *world) playTrouble(r *round) {
+	w.quiet = false
+	w.note("", "trouble begins")
+	for i := range r.faults {
+		f := &r.faults[i]
+		w.After(f.start, func() { w.beginFault(f) })
+	}
+	for i := range r.acts {
+		a := &r.acts[i]
+		w.After(a.at, func() {
+			w.perform(a)
+			w.check()
+		})
+	}
+	w.pass(r.length)
+	w.faults = nil
+}
+
+// beginFault begins a fault that lasts for a while.
+func (w *world) beginFault(f *fault) {
+	w.journal.Add(judge.Event{At: w.Now, What: faultNames[f.kind] + " for", D: f.length, A: uint64(f.victim + 1)})
+	until := w.Now.Add(f.length)
+	for i, p := range w.slots {
+		if p == nil || f.victim >= 0 && f.victim != i {
+			continue
+		}
+		switch f.kind {
+		case linkCut:
+			w.count(faultNames[f.kind])
+			if p.cutUntil.Before(until) {
+				p.cutUntil, p.troubled = until, timeutil.Later(p.troubled, until)
+				w.At(until, func() { p.act(p.heal) })
+			}
+		case frozen:
+			w.count(faultNames[f.kind])
+			if p.frozen.Before(until) {
+				p.frozen, p.troubled = until, timeutil.Later(p.troubled, until)
+			}
+		}
+	}
+	if f.kind == linkCut || f.kind == frozen {
+		return
+	}
+	w.faults = append(w.faults, f)
+	w.After(f.length, func() {
+		w.faults = slices.DeleteFunc(w.faults, func(other *fault) bool { return other == f })
+	})
+}
+
+// heal is called when a link is there again.
+func (p *process) heal() {
+	if !p.w.Now.Before(p.cutUntil) && p.consumer.joined {
+		p.consumer.catchUp()
+	}
+}
+
+// perform carries out an act.
+func (w *world) perform(a *act) {
+	p, key := w.slots[a.victim], w.script.keys[a.key]
+	switch a.kind {
+	case start:
+		if p == nil {
+			w.count(actNames[a.kind])
+			w.start(a.victim)
+		}
+		return
+	case evict, forgeClaim, closeByStranger, spoilSession, rewind, remake:
+		w.actOnBucket(a, session.ClaimKey(key), p)
+		return
+	}
+	if p == nil {
+		return
+	}
+	c := p.candidates[a.key]
+	w.count(actNames[a.kind])
+	w.note(p.name, actNames[a.kind])
+	switch a.kind {
+	case stop:
+		w.stop(p)
+	case crash:
+		w.crash(p, a.draw)
+	case stopKey:
+		p.act(func() { c.restarts = true; c.stop(); p.goOn() })
+	case resign:
+		p.act(func() { c.end(core.Resigned); p.goOn() })
+	case transfer:
+		if to := w.slots[(a.victim+1)%len(w.slots)]; to != nil {
+			p.act(func() { c.handOver(to); p.goOn() })
+		}
+	}
+}
+
+// actOnBucket is what an operator, a stranger or a disaster does to the bucket.
+func (w *world) actOnBucket(a *act, claim string, p *process) {
+	w.count(actNames[a.kind])
+	w.note("", actNames[a.kind])
+	q := &write{sent: w.Now, key: claim, record: record.Record{Name: "operator"}}
+	switch a.kind {
+	case rewind:
+		w.server.rewind(min(a.draw, w.Now.Sub(w.server.created)/2))
+		return
+	case remake:
+		w.server.remake()
+		return
+	case forgeClaim:
+		q.record = record.Record{Name: "x", Instance: "x.1", Attempt: "x.2"}
+	case closeByStranger, spoilSession:
+		if p == nil || w.server.keys[session.SessionKey(p.session.ID())] == nil {
+			return
+		}
+		e := w.server.keys[session.SessionKey(p.session.ID())]
+		q.key = e.Key
+		if a.kind == closeByStranger {
+			q.conditional, q.replaces, q.record, q.expires = true, e.Revision, e.Record, 4*w.script.ttl
+			q.record.Attempt, q.record.ClosedBy = fmt.Sprint("x.", w.server.sequence), "x"
+		}
+	}
+	w.server.apply(q)
+}
+
+// stop ends a process in order.
+func (w *world) stop(p *process) {
+	w.slots[p.index] = nil
+	p.stopping = true
+	p.act(func() {
+		p.session.Close(p.now())
+		for _, c := range p.candidates {
+			c.restarts = false
+			c.stop()
+		}
+		p.goOn()
+	})
+}
+
+// crash ends a process without any order. A witness may release its session soon.
+func (w *world) crash(p *process, after time.Duration) {
+	p.crashed = true
+	w.slots[p.index] = nil
+	secret, id := p.session.Secret(), p.session.ID()
+	if !p.plan.witness || id == "" {
+		return
+	}
+	w.After(after%(100*time.Millisecond), func() {
+		e := w.server.keys[session.SessionKey(id)]
+		if e == nil || e.Record.Commitment != secret.Commitment() || e.Record.ClosedBy != "" || !e.Record.Released.IsZero() {
+			return
+		}
+		r := e.Record
+		r.Attempt, r.Released, r.Secret, r.Reason = "w."+id, w.Now, secret, string(core.Died)
+		w.count("released by a witness")
+		w.server.apply(&write{by: p, sent: w.Now, key: e.Key, record: r, replaces: e.Revision, conditional: true})
+		w.check()
+	})
+}
+
+// playQuiet has nothing go wrong for so long that each key must be led then.
+func (w *world) playQuiet() {
+	w.quiet = true
+	w.note("", "quiet begins")
+	longest := time.Duration(0)
+	for _, p := range w.processes {
+		if !p.crashed {
+			longest = max(longest, p.cutUntil.Sub(w.Now), p.frozen.Sub(w.Now))
+		}
+	}
+	for i, p := range w.slots {
+		if p == nil {
+			w.start(i)
+		}
+	}
+	w.pass(max(0, longest) + 10*w.script.ttl)
+	requests := map[*process]int{}
+	for _, p := range w.processes {
+		requests[p] = p.requests
+	}
+	w.pass(4 * w.script.ttl)
+	if len(w.failures) > 0 {
+		return
+	}
+	for _, key := range w.script.keys {
+		if w.leaderOf(key) == nil {
+			w.fail("P8", key, "has no leader after the quiet")
+		}
+	}
+	for _, p := range w.processes {
+		if most := 2 + int(5*w.script.ttl/w.script.timing.Interval); !p.crashed && p.plan.workReturns == 0 && p.requests-requests[p] > most {
+			w.fail("P9", p.name, fmt.Sprintf("made %d requests in 4 TTLs of quiet, more than %d", p.requests-requests[p], most))
+		}
+	}
+	w.tryHandover()
+}
+
+// tryHandover has a leader stop in the quiet: each of its keys is led again soon after its work has ended.
+func (w *world) tryHandover() {
+	first := w.leaderOf(w.script.keys[0])
+	if first == nil || w.server.remade > 0 && w.dice.Chance(0.5) {
+		return
+	}
+	w.stop(first.p)
+	w.pass(first.p.plan.lingers + 4*first.p.plan.callbacks + time.Second)
+	if first.p.plan.lingers > w.script.timing.ReleaseTimeout/2 {
+		return
+	}
+	for _, key := range w.script.keys {
+		if w.leaderOf(key) == nil {
+			w.fail("P8", key, "has no leader a second after the last was stopped")
+		}
+	}
+}
+
+// leaderOf returns a leader of a key.
+func (w *world) leaderOf(key string) *candidate {
+	for _, p := range w.processes {
+		for _, c := range p.candidates {
+			if c.key == key && c.isLeader() {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// finish stops all processes.
+func (w *world) finish() {
+	w.closing = true
+	w.note("", "all are stopped")
+	for _, p := range w.slots {
+		if p != nil {
+			w.stop(p)
+		}
+	}
+	w.pass(20 * w.script.ttl)
+	for _, p := range w.processes {
+		for _, c := range p.candidates {
+			if !p.crashed && (c.running || c.busy()) && len(w.failures) == 0 {
+				w.fail("P8", c.name(), "has not returned after it was stopped: "+c.claim.Step().String())
+			}
+		}
+	}
+}
+
+func sortEntries(entries []*entry) {
+	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.Revision, b.Revision) })
+}
+
+func (w *world) journalWrite(name, what string, over, revision uint64, took time.Duration) {
+	w.journal.Add(judge.Event{At: w.Now, Name: name, What: what, A: over, B: revision, D: took})
+}
