@@ -6,8 +6,8 @@ import (
 
 	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/wakeup"
