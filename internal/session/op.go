@@ -13,8 +13,7 @@ type Kind uint8
 // The kinds of requests.
 const (
 	Write  Kind = iota // write a key
-	Read               // read all keys
-	Follow             // make the consumer anew: it delivers what is stored from now on. Nothing of the one before is told any more.
+	Follow             // make the consumer anew: the result is everything that is stored, and it delivers what is stored from then on
 )
 
 // Op is one request. Any number of them may be under way.
@@ -23,7 +22,7 @@ type Op struct {
 	Kind  Kind
 	Limit time.Time // the request ends then, without an answer
 
-	AtLeast uint64 // Read: the answer must show everything up to this sequence
+	AtLeast uint64 // Follow: the result must show everything up to this sequence
 
 	Key      string // Write
 	Value    []byte
@@ -41,8 +40,8 @@ type Result struct {
 	Named    bool   // a refusal named the revision that is stored
 	Last     uint64 // that revision; 0 if nothing is
 
-	Changes  []Change // Read: what is stored, under every key
-	Position uint64   // Read: everything up to this sequence is in it
+	Changes  []Change // Follow: what is stored, under every key
+	Position uint64   // Follow: everything up to this sequence is in it
 }
 
 // Change is what is stored under a key.

@@ -10,12 +10,13 @@ type requests struct {
 	claimsUnderWay int
 }
 
-// request has a request be made. then takes what came of it.
-func (q *requests) request(op Op, then func(time.Time, *Result)) {
+// request has a request be made, and returns its id. then takes what came of it.
+func (q *requests) request(op Op, then func(time.Time, *Result)) (id uint64) {
 	q.last++
 	op.ID = q.last
 	q.ops = append(q.ops, op)
 	q.waiting[op.ID] = then
+	return op.ID
 }
 
 // take returns the requests to make now.

@@ -70,12 +70,9 @@ type Session struct {
 	tries      []try        // writes of its record that are not verified
 	renewAt    time.Time
 	readAt     time.Time // when to read everything; zero for never
-	reading    bool
 	readFor    uint64    // the sequence that the read must show at least
 	slowReadAt time.Time // when to read everything though nothing asks for it
-	followed   bool      // there is a consumer that has delivered everything since it was made
-	followAt   time.Time // when to make it, if there is none
-	following  int       // how often it was made: what a read shows that was sent before does not count
+	reading    uint64    // the read that is under way; 0 if none is
 	settledBy  uint64    // the own revision that the last write of the settled key demanded
 	closing    bool      // all of it is to end
 	limit      time.Time
@@ -198,27 +195,8 @@ func (s *Session) open(now time.Time) (until time.Time) {
 	s.step, s.id, s.secret, s.revision, s.lease, s.tries, s.settled = Opening, s.NewID(), s.NewSecret(), 0, nil, nil, false
 	s.opened = now
 	s.forget()
-	s.follow(now)
 	s.write(now)
 	return time.Time{}
-}
-
-// follow has the consumer made anew. What it delivers, together with a read that is sent after, is everything.
-func (s *Session) follow(now time.Time) {
-	s.followed, s.followAt, s.following = false, now.Add(s.Timing.RequestTimeout()), s.following+1
-	id, n := s.id, s.following
-	s.request(Op{Kind: Follow, Limit: s.followAt}, func(now time.Time, r *Result) {
-		switch {
-		case s.id != id || s.following != n:
-		case r.Outcome == core.Applied:
-			s.followed, s.followAt = true, time.Time{}
-			if s.step == Open { // else once it is
-				s.readBy(now, s.revision)
-			}
-		default:
-			s.followAt = now.Add(readPause)
-		}
-	})
 }
 
 // goOn does what is due of an open session.
@@ -403,7 +381,7 @@ func (s *Session) verified(now time.Time, t try) {
 func (s *Session) lose(now time.Time, why core.Reason, words string) {
 	s.log(core.Warn, "Session is over", "session", s.id, "reason", string(why), "because", words)
 	s.others[s.id] = &other{name: s.Name, commitment: s.secret.Commitment(), named: s.naming(s.id)}
-	s.step, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = NotOpen, nil, nil, time.Time{}, 0, false, now
+	s.step, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = NotOpen, nil, nil, time.Time{}, 0, 0, now
 	s.id = ""
 	s.forget()
 	for _, c := range s.list {
@@ -419,8 +397,7 @@ func (s *Session) lose(now time.Time, why core.Reason, words string) {
 // has a sequence that it delivered before.
 func (s *Session) startAnew(now time.Time) {
 	s.forget()
-	s.readFor = s.revision
-	s.follow(now)
+	s.readAt, s.readFor, s.reading = now, s.revision, 0
 	s.touchAll()
 }
 
@@ -434,9 +411,6 @@ func (s *Session) historyWentBack(now time.Time, sequence uint64) {
 func (s *Session) MayHaveMissed(now time.Time) {
 	if s.step == Open {
 		s.startAnew(now)
-	} else {
-		s.followed, s.followAt = false, now
-		s.following++
 	}
 }
 
@@ -445,37 +419,36 @@ func (s *Session) readBy(at time.Time, atLeast uint64) {
 	s.readAt, s.readFor = earlier(s.readAt, at), max(s.readFor, atLeast)
 }
 
-// readIfDue reads everything if that is due.
+// readIfDue reads everything, by a consumer that is made anew, if that is due.
 func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	due := s.readAt
 	if s.position > 0 {
 		due = earlier(due, s.slowReadAt)
 	}
 	switch {
-	case !s.followed && now.Before(s.followAt):
-		return s.followAt
-	case !s.followed:
-		s.follow(now)
-		return s.followAt
-	case due.IsZero() || s.reading:
+	case due.IsZero() || s.reading != 0:
 		return time.Time{}
 	case now.Before(due):
 		return due
 	}
-	s.reading, s.readAt = true, now.Add(readPause) // unless a renewal is verified before
-	id, n := s.id, s.following
-	s.request(Op{Kind: Read, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, func(now time.Time, r *Result) {
-		s.reading = false
-		if s.id == id && s.following == n && r.Outcome == core.Applied {
-			s.read(now, r)
+	s.readAt = now.Add(readPause) // if it fails, unless a renewal is verified before
+	op := s.request(Op{Kind: Follow, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, nil)
+	s.reading = op
+	s.waiting[op] = func(now time.Time, r *Result) {
+		if s.reading == op { // else another consumer has taken its place, or is to
+			s.reading = 0
+			if r.Outcome == core.Applied {
+				s.read(now, r)
+			}
 		}
-	})
+	}
 	return time.Time{}
 }
 
 // read takes everything that is stored.
 func (s *Session) read(now time.Time, r *Result) {
-	if r.Position < s.position { // it is of a replica that is behind
+	if r.Position < s.position { // it is of a replica that is behind: what the consumer delivers from now on is, too
+		s.startAnew(now)
 		return
 	}
 	s.readFor, s.readAt = 0, time.Time{}

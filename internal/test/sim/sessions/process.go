@@ -161,21 +161,10 @@ func (p *process) call(op *session.Op) {
 		})
 	}
 	q := &write{by: p, sent: w.Now, key: op.Key, replaces: op.Replaces, conditional: true, expires: op.Expires, while: op.While, own: op.Own}
-	if op.Kind == session.Follow {
-		w.After(2*w.script.latency, func() {
-			if !w.Now.Before(p.cutUntil) {
-				p.consumer.join()
-				answer(session.Result{Outcome: core.Applied})
-			}
-		})
-	}
 	if op.Kind == session.Write {
 		q.record = record.Parse(op.Value, 0)
 	}
 	w.At(p.clock.When(o.Limit), func() { answer(session.Result{Outcome: core.Unknown}) })
-	if op.Kind == session.Follow {
-		return
-	}
 	f := p.fate()
 	if w.Now.Before(p.cutUntil) && !f.buffered || f.requestLost {
 		return
@@ -187,8 +176,10 @@ func (p *process) call(op *session.Op) {
 	w.After(there, func() {
 		var r session.Result
 		switch {
-		case o.Kind == session.Read:
-			r = w.server.read(f.stale, o.AtLeast)
+		case o.Kind == session.Follow:
+			if r = w.server.read(f.stale, o.AtLeast); r.Outcome == core.Applied {
+				p.consumer.join(r.Position)
+			}
 		case f.conflict:
 			r = session.Result{Outcome: core.Refused}
 		default:
@@ -244,10 +235,11 @@ type consumer struct {
 	joins   int // how often it was made
 }
 
-// join makes the consumer. It delivers what is stored from now on.
-func (x *consumer) join() {
-	x.joined, x.cursor = true, x.p.w.server.sequence
+// join makes the consumer. It delivers what is stored after the given sequence.
+func (x *consumer) join(after uint64) {
+	x.joined, x.cursor = true, after
 	x.joins++
+	x.catchUp()
 }
 
 // stored takes what was stored just now.
@@ -299,9 +291,6 @@ func (x *consumer) catchUp() {
 	for _, e := range missed {
 		x.deliver(e)
 	}
-	if x.p.w.dice.Chance(0.3) {
-		x.remake()
-	}
 }
 
 // gone is called when the bucket is deleted, and the consumer with it. The process notices after a while.
@@ -309,11 +298,11 @@ func (x *consumer) gone() {
 	x.joined = false
 	x.joins++
 	w := x.p.w
-	w.After(w.dice.UpTo(w.script.ttl), func() { x.p.act(x.remake) })
+	w.After(w.dice.UpTo(w.script.ttl), func() { x.p.act(x.ends) })
 }
 
-// remake says that something may have been missed.
-func (x *consumer) remake() {
+// ends is called when the consumer has ended: something may have been missed.
+func (x *consumer) ends() {
 	x.joined = false
 	x.joins++
 	x.p.session.MayHaveMissed(x.p.now())

@@ -149,6 +149,9 @@ func (w *world) beginFault(f *fault) {
 func (p *process) heal() {
 	if !p.w.Now.Before(p.cutUntil) && p.consumer.joined {
 		p.consumer.catchUp()
+		if p.w.dice.Chance(0.3) {
+			p.consumer.ends()
+		}
 	}
 }
 
