@@ -69,6 +69,7 @@ type Claim struct {
 	held               // from Taking to Returning
 
 	touched bool // its shell is to look again
+	queued  bool // it waits because too many claims are written at a time
 	op      core.Op
 	events  []core.Event
 }
@@ -246,7 +247,7 @@ func (c *Claim) watch(now time.Time) {
 		s.readBy(now, 0)
 	}
 	if s.claimsUnderWay >= claimsAtOnce {
-		s.queue = append(s.queue, c)
+		s.enqueue(c)
 		return
 	}
 	c.take(now, st, ends)
@@ -318,9 +319,18 @@ func (c *Claim) write(now time.Time, r record.Record, replaces uint64, limit tim
 	})
 }
 
-// touchQueued goes on with a claim that waits because too many are written at a time.
+// enqueue has a claim wait because too many are written at a time.
+func (s *Session) enqueue(c *Claim) {
+	if !c.queued {
+		c.queued = true
+		s.queue = append(s.queue, c)
+	}
+}
+
+// touchQueued goes on with as many of the claims that wait as may be written now.
 func (s *Session) touchQueued() {
-	if len(s.queue) > 0 {
+	for n := claimsAtOnce - s.claimsUnderWay; n > 0 && len(s.queue) > 0; n-- {
+		s.queue[0].queued = false
 		s.touch(s.queue[0])
 		s.queue = s.queue[1:]
 	}

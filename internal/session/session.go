@@ -219,7 +219,7 @@ func (s *Session) goOn(now time.Time) (until time.Time) {
 	if s.step == Open {
 		until = earlier(until, s.renewIfDue(now))
 		until = earlier(until, s.closeOthers(now))
-		s.settle(now)
+		until = earlier(until, s.settle(now))
 	}
 	return until
 }
@@ -331,7 +331,7 @@ func (s *Session) try(attempt string) *try {
 
 // ownSeen takes what is stored of this session. Everything that was stored before is known, or is told together with it.
 func (s *Session) ownSeen(now time.Time, ch *Change) {
-	if ch.Revision < s.revision {
+	if ch.Revision < s.revision || s.step == Released {
 		return
 	}
 	t := s.try(ch.Record.Attempt)
@@ -674,14 +674,18 @@ func (s *Session) closeOther(now time.Time, id string, o *other) {
 
 // settle writes that the bucket is older than any lease of an earlier bucket of its name, once it is: this session's record has been stored in it for so
 // long. The write demands that it still is.
-func (s *Session) settle(now time.Time) {
-	if s.settled || s.settledBy == s.revision || !s.knows() || now.Before(s.lapses(now, s.openedAt, 0)) || !s.leads(now) {
-		return
+func (s *Session) settle(now time.Time) (until time.Time) {
+	if s.settled || s.settledBy == s.revision || !s.knows() || !s.leads(now) {
+		return time.Time{}
+	}
+	if due := s.lapses(now, s.openedAt, 0); now.Before(due) {
+		return due
 	}
 	s.settledBy = s.revision // it is refused if a renewal comes first, and tried again after the next one
 	r := s.newRecord(now)
 	op := Op{Key: settledKey, Value: r.Encode(), While: SessionKey(s.id), Own: s.revision, Limit: now.Add(s.Timing.RequestTimeout())}
 	s.request(op, func(time.Time, *Result) {})
+	return time.Time{}
 }
 
 // prune forgets other sessions that no claim names, unless they are open. A session that was released keeps its record for as long as claims name it; then

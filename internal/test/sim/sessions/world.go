@@ -269,6 +269,9 @@ func (w *world) playQuiet() {
 			w.start(i)
 		}
 	}
+	if len(w.server.rewound) > 0 { // a session whose record survived may learn of what was lost only when it next reads everything
+		w.pass(40 * w.script.ttl)
+	}
 	w.pass(max(0, longest) + 10*w.script.ttl)
 	requests := map[*process]int{}
 	for _, p := range w.processes {

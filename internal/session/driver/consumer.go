@@ -1,0 +1,200 @@
+package driver
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session"
+)
+
+// consumer delivers what is stored in the bucket, from the first sequence on and in order. While nothing has been told of it yet, its changes are kept.
+type consumer struct {
+	d      *Driver
+	op     uint64 // the request that made it; 0 once that was answered
+	needs  uint64 // what that must show
+	kept   []session.Change
+	sub    *nats.Subscription
+	name   string
+	next   uint64 // the number of the next delivery
+	last   uint64 // the last sequence that was delivered
+	silent *time.Timer
+	ended  bool
+}
+
+const (
+	// heartbeat is the time from one sign of life of a consumer to the next.
+	heartbeat = 5 * time.Second
+	// makeTimeout is how long a server may take to make or to remove a consumer.
+	makeTimeout = 2 * time.Second
+)
+
+// follow makes the consumer anew.
+func (d *Driver) follow(op *session.Op) {
+	if d.consumer != nil {
+		d.consumer.stop()
+	}
+	x := &consumer{d: d, op: op.ID, needs: op.AtLeast, next: 1}
+	d.consumer = x
+	x.silent = time.AfterFunc(3*heartbeat, x.fails)
+	go x.make(op.Limit)
+}
+
+// make makes the consumer.
+func (x *consumer) make(limit time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), limit)
+	defer cancel()
+	d := x.d
+	sub, err := d.nc.Subscribe(d.nc.NewInbox(), x.received)
+	if err != nil {
+		x.fails()
+		return
+	}
+	_ = sub.SetPendingLimits(-1, -1)
+	js, err := jetstream.NewWithAPIPrefix(d.nc, d.api)
+	if err != nil {
+		x.fails()
+		return
+	}
+	c, err := js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
+		DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: heartbeat,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
+	})
+	d.mu.Lock()
+	x.sub = sub
+	if err == nil {
+		x.name = c.CachedInfo().Name
+	}
+	ended := x.ended
+	d.mu.Unlock()
+	switch {
+	case ended:
+		x.remove()
+	case err != nil:
+		d.log.Debug("No consumer", "error", err)
+		x.fails()
+	}
+}
+
+// stop ends the consumer. The caller holds the mutex.
+func (x *consumer) stop() {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.silent.Stop()
+	if x.d.consumer == x {
+		x.d.consumer = nil
+	}
+	if x.sub != nil {
+		go x.remove()
+	}
+}
+
+// remove removes the consumer from the server.
+func (x *consumer) remove() {
+	_ = x.sub.Unsubscribe()
+	if x.name != "" {
+		js, err := jetstream.NewWithAPIPrefix(x.d.nc, x.d.api)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), makeTimeout)
+			defer cancel()
+			_ = js.DeleteConsumer(ctx, kv.StreamName(x.d.bucket), x.name)
+		}
+	}
+}
+
+// fails is called when the consumer cannot be made, or does not deliver.
+func (x *consumer) fails() {
+	x.d.Do(func(s *session.Session, now time.Time) {
+		if x.ended {
+			return
+		}
+		x.stop()
+		if x.op != 0 {
+			x.d.done(now, x.op, &session.Result{Outcome: core.Failed})
+		}
+		s.MayHaveMissed(now)
+	})
+}
+
+// received takes one message: a change, a heartbeat or a question of flow control.
+func (x *consumer) received(m *nats.Msg) {
+	if m.Header.Get("Status") == "100" {
+		if m.Reply != "" {
+			_ = m.Respond(nil)
+		} else if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
+			_ = x.d.nc.Publish(stalled, nil)
+		}
+		x.alive(m.Header.Get("Nats-Last-Consumer"))
+		return
+	}
+	about, err := m.Metadata()
+	if err != nil {
+		return
+	}
+	ch := changeOf(x.d.bucket, m, about)
+	x.d.Do(func(s *session.Session, now time.Time) {
+		switch {
+		case x.ended:
+			return
+		case about.Sequence.Consumer != x.next:
+			x.missed(s, now)
+			return
+		}
+		x.next++
+		x.last = about.Sequence.Stream
+		x.silent.Reset(3 * heartbeat)
+		if x.op == 0 {
+			s.Seen(now, []session.Change{ch}, x.last)
+			return
+		}
+		x.kept = append(x.kept, ch)
+		if about.NumPending == 0 && x.last >= x.needs {
+			r := session.Result{Outcome: core.Applied, Changes: x.kept, Position: x.last}
+			op := x.op
+			x.op, x.kept = 0, nil
+			x.d.done(now, op, &r)
+		}
+	})
+}
+
+// alive takes a heartbeat, which says how much was delivered.
+func (x *consumer) alive(delivered string) {
+	n, err := strconv.ParseUint(delivered, 10, 64)
+	x.d.Do(func(s *session.Session, now time.Time) {
+		switch {
+		case x.ended:
+		case err == nil && n+1 != x.next && n >= x.next:
+			x.missed(s, now)
+		default:
+			x.silent.Reset(3 * heartbeat)
+		}
+	})
+}
+
+// missed is called when a delivery did not arrive. The caller holds the mutex.
+func (x *consumer) missed(s *session.Session, now time.Time) {
+	x.stop()
+	if x.op != 0 {
+		x.d.done(now, x.op, &session.Result{Outcome: core.Failed})
+	}
+	s.MayHaveMissed(now)
+}
+
+// changeOf returns what a message stores.
+func changeOf(bucket string, m *nats.Msg, about *nats.MsgMetadata) session.Change {
+	ch := session.Change{Key: m.Subject[len(kv.Subject(bucket, "")):], Revision: about.Sequence.Stream, Record: record.Parse(m.Data, about.Sequence.Stream)}
+	replaced, err := strconv.ParseUint(m.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	ch.Unconditional = err != nil
+	if m.Header.Get(jetstream.ExpectedLastSubjSeqSubjHeader) == "" {
+		ch.Replaced = replaced
+	}
+	return ch
+}
