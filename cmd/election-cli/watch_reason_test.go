@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,12 +18,19 @@ import (
 func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
-	f.StartLeader() // web-1, of jobs
+	link := faultproxy.New(nil) // of web-2
+	defer link.Close()
+	var leader *election.Election
+	leader, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithStandDown(0), election.OnLost(func() {
+		leader.Pause()      // else it may win again
+		link.StallReplies() // so that the release is stored until it was seen
+	}))
+	f.Expect(err).NotTo(HaveOccurred())
+	go func() { _ = leader.Start(context.Background()) }()
+	defer clitest.Shutdown(t, leader)
+	f.Eventually(leader.IsLeader).WithTimeout(clitest.Timeout).Should(BeTrue())
 	w := startWatch(t, f.Server.URL(), "jobs")
 	w.next(observe.Leading, "web-1")
-	link := faultproxy.New(nil)
-	defer link.Close()
-	link.DelayReplies(300 * time.Millisecond) // so that the release is stored until it was seen
 	nc, err := nats.Connect(f.Server.URL(), nats.SetCustomDialer(link))
 	f.Expect(err).NotTo(HaveOccurred())
 	defer nc.Close()
@@ -38,6 +44,7 @@ func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	defer clitest.Shutdown(t, e)
 	f.Eventually(func() string { _, _, stderr := f.run("transfer", "jobs", "--to", "web-2"); return stderr }).WithTimeout(clitest.Timeout).ShouldNot(ContainSubstring("no candidate"))
 	f.Expect(w.next(observe.Released, "web-1").Reason).To(Equal(election.ReasonTransferred))
+	link.Heal()
 	f.Expect(w.next(observe.Elected, "web-2").Reason).To(Equal(election.ReasonReleased))
 	w.next(observe.Leading, "web-2")
 	f.Expect(e.Resign(t.Context())).To(Succeed())
