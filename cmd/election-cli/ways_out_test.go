@@ -8,6 +8,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/test/clitest"
 )
 
 // wayOut is a command line that is refused, the text that says so and what to do, and the same command line after that was done, in each way
@@ -76,17 +78,17 @@ func TestWhatAnErrorAboutACommandLineSaysToDoIsAccepted(t *testing.T) {
 		t.Run(w.refused, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			g.Expect(firstWords(t, w.refused)).To(ContainSubstring(w.says))
+			g.Expect(firstWords(t, w.refused, clitest.Timeout)).To(ContainSubstring(w.says)) // it ends by itself
 			for _, line := range w.done {
-				g.Expect(firstWords(t, line)).NotTo(ContainSubstring(w.says), line)
+				g.Expect(firstWords(t, line, 2*time.Second)).NotTo(ContainSubstring(w.says), line)
 			}
 		})
 	}
 }
 
-// firstWords runs a command line where no server is, and returns what it writes to stderr until it has ended or waits for a server. FILE stands for a
-// file that can be run, PATH for a path where none is.
-func firstWords(t *testing.T, line string) string {
+// firstWords runs a command line where no server is, and returns what it writes to stderr until it has ended, or for the given time: it may wait for a
+// server. FILE stands for a file that can be run, PATH for a path where none is.
+func firstWords(t *testing.T, line string, most time.Duration) string {
 	t.Helper()
 	cmd, _, _ := command(t, strings.Fields(strings.NewReplacer("FILE", "/bin/true", "PATH", t.TempDir()+"/x").Replace(line))...)
 	cmd.Env = append(os.Environ(), "NATS_URL=nats://127.0.0.1:1")
@@ -94,7 +96,7 @@ func firstWords(t *testing.T, line string) string {
 	stderr, err := cmd.StderrPipe()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	NewWithT(t).Expect(cmd.Start()).To(Succeed())
-	defer time.AfterFunc(2*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+	defer time.AfterFunc(most, func() { _ = cmd.Process.Kill() }).Stop()
 	text, _ := io.ReadAll(stderr)
 	_ = cmd.Wait()
 	return string(text)
