@@ -81,7 +81,11 @@ func released() []byte {
 	return record.Record{Name: "web-1", Instance: "i", Attempt: "i.1", Released: time.Now()}.Encode()
 }
 
-// slow slows down the network to a server with a replica, and has somebody write all the time.
+// maxDelay is how slow the network to a server becomes at most. What is under way when it is mended takes as long.
+const maxDelay = 8 * time.Second
+
+// slow has somebody write all the time, and slows down the network to a server with a replica until that lags: on a busy host, where fewer
+// operations are under way at a time, ever more. Each step is short, so that the server hears of the leader in time.
 func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	s.T.Helper()
 	s.url = s.Client.Conn.ConnectedUrl()
@@ -91,7 +95,6 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	}
 	mendNetwork = func() { s.cluster.Delay(name, 0) }
 	s.T.Cleanup(mendNetwork)
-	s.cluster.Delay(name, time.Second)
 	ctx, stop := context.WithCancel(s.T.Context())
 	done := make(chan struct{})
 	go func() {
@@ -103,6 +106,12 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	}()
 	stopWriting = func() { stop(); <-done }
 	s.T.Cleanup(stopWriting)
+	delay := time.Duration(0)
+	s.Eventually(func() (any, error) {
+		delay = min(delay+time.Second, maxDelay)
+		s.cluster.Delay(name, delay)
+		return s.tryToFind("replicas-lagging")
+	}).WithTimeout(clitest.Timeout).WithPolling(2 * time.Second).ShouldNot(BeNil())
 	return mendNetwork, stopWriting
 }
 
