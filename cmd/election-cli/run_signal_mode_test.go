@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -42,8 +43,10 @@ func TestProgramInSignalModeIsNotifiedAgainAfterARestart(t *testing.T) {
 			t.Parallel()
 			f := newLongLeaseFixture(t)
 			w := f.start(`trap 'echo won >>notified; exit 1' USR1; trap : USR2; while :; do sleep 0.02; done`,
-				"--on-lost=signal", "--restart=on-failure", "--on-exit="+mode)
-			f.awaitText("notified", "won\nwon\nwon\n")
+				"--on-lost=signal", "--restart=on-failure", "--on-exit="+mode, "-v")
+			for n := range 3 {
+				f.awaitText("notified", strings.Repeat("won\n", n+1))
+			}
 			w.signal(unix.SIGTERM)
 			f.g.Expect(w.exitCode()).To(BeNumerically(">", 0))
 		})
