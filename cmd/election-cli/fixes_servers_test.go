@@ -81,7 +81,7 @@ func released() []byte {
 	return record.Record{Name: "web-1", Instance: "i", Attempt: "i.1", Released: time.Now()}.Encode()
 }
 
-// maxDelay is how slow the network to a server becomes at most. What is under way when it is mended takes as long.
+// maxDelay is how slow the network to a server becomes at most. A check takes as long, and so does what is under way when nobody writes any more.
 const maxDelay = 8 * time.Second
 
 // slow has somebody write all the time, and slows down the network to a server with a replica until that lags: on a busy host, where fewer
@@ -110,8 +110,9 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	s.Eventually(func() (any, error) {
 		delay = min(delay+time.Second, maxDelay)
 		s.cluster.Delay(name, delay)
-		return s.tryToFind("replicas-lagging")
-	}).WithTimeout(clitest.Timeout).WithPolling(2 * time.Second).ShouldNot(BeNil())
+		return s.tryToFind("replicas-lagging", "--timeout", clitest.Timeout)
+	}).WithTimeout(2 * clitest.Timeout).WithPolling(time.Second).ShouldNot(BeNil())
+	s.T.Log("the network takes ", delay)
 	return mendNetwork, stopWriting
 }
 
@@ -133,14 +134,14 @@ var serverTroubles = []struct {
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HavePrefix("wait, if their servers were away: they catch up; else "))
 			stopWriting()
-		})
+		}, "--timeout", clitest.Timeout)
 	}},
 	{"replicas-lagging", "the network to a server is slow", func(s *replicated) {
 		mendNetwork, _ := s.slow()
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HaveSuffix("; else see what slows down the disks of these servers, or the network to them"))
 			mendNetwork()
-		})
+		}, "--timeout", clitest.Timeout)
 	}},
 	{"no-stream-leader", "two of three servers are down", func(s *replicated) {
 		names := s.followers()
