@@ -167,7 +167,7 @@ func TestBucketHasThreeReplicasWhereThereIsRoomForThem(t *testing.T) {
 func TestBucketRmNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.ServerWithBucket(t, 6*time.Second)
+	e, s := clitest.ServerWithBucket(t, 15*time.Second)
 	leader := startCampaign(t, "-s", e.URL(), "--name", "web-1\u200b", "--interval", "500ms")
 	leader.next(events.Started)
 	leader.next(events.Elected)

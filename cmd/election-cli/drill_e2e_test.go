@@ -33,7 +33,7 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, s := clitest.ServerWithBucket(t, 6*time.Second)
+	e, s := clitest.ServerWithBucket(t, 15*time.Second)
 	bucket, err := s.OpenBucket(t.Context(), cli.DefaultBucket)
 	g.Expect(err).NotTo(HaveOccurred())
 	var won, lost atomic.Int32

@@ -173,7 +173,7 @@ func TestAnInterruptedCampaignHandsOverToAnotherCandidate(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 15*time.Second)
 	one := startCampaign(t, "-s", e.URL(), "--name", "web-1", "--interval", "500ms")
 	one.next(events.Started)
 	one.next(events.Elected)

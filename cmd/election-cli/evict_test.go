@@ -212,7 +212,7 @@ func TestEvictGivesUpOnALeaderThatRenewsBeforeEachDeletion(t *testing.T) {
 
 func TestAnEvictedLeaderLosesItsTerm(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, 10*time.Second)
+	f := newFixture(t, 15*time.Second)
 	lost := make(chan struct{}, 1)
 	e, err := election.NewElection("web-1", "jobs", f.Bucket, election.WithSplay(0), election.WithCampaignInterval(time.Second),
 		election.OnLost(func() { lost <- struct{}{} }))

@@ -119,7 +119,7 @@ func TestAReaderAlwaysSeesAWholeLeaderFileWhileItsHostLeads(t *testing.T) {
 func TestTheLeaderFileIsRemovedBeforeAnotherHostHasOne(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 15*time.Second)
 	a, one, old := startLeaderFile(t, e.URL(), "--name", "web-1")
 	two := filepath.Join(t.TempDir(), "leader.json")
 	b := startFile(t, two, "-s", e.URL(), "--name", "web-2")
@@ -198,7 +198,7 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, s := clitest.ServerWithBucket(t, 6*time.Second)
+	e, s := clitest.ServerWithBucket(t, 15*time.Second)
 	c, path, _ := startLeaderFile(t, e.URL())
 	g := c.g
 	g.Expect(os.WriteFile(path, []byte("another program's data"), 0o600)).To(Succeed())
@@ -220,7 +220,7 @@ func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstStillLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 15*time.Second)
 	c, path, content := startLeaderFile(t, e.URL())
 	code, stdout, stderr := runBinary(t, "file", "other", path, "-s", e.URL())
 	c.g.Expect(code).To(Equal(cli.ExitFailure))

@@ -29,7 +29,7 @@ func startFleet(t *testing.T, others ...string) *fleet {
 	t.Helper()
 	skipWithoutInterrupts(t)
 	g := NewWithT(t)
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 15*time.Second)
 	f := &fleet{g: g, server: e, others: map[string]*candidateProcess{}}
 	f.leader = startCampaign(t, "-s", e.URL(), "--name", "web-1", "--interval", "500ms")
 	for _, event := range []string{events.Started, events.Elected, events.Leading} {
@@ -231,7 +231,7 @@ func TestAPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	f.g.Expect(stderr).To(MatchRegexp("it is paused " + operator))
 	code, stdout, _ = f.run("resume", "jobs")
 	f.g.Expect(code).To(Equal(cli.ExitOK))
-	f.g.Expect(stdout).To(Equal("\"jobs\" is resumed: its candidates campaign again. Nobody leads: the winner stands down first, for up to 6s, unless the last leader released the key\n"))
+	f.g.Expect(stdout).To(Equal("\"jobs\" is resumed: its candidates campaign again. Nobody leads: the winner stands down first, for up to 15s, unless the last leader released the key\n"))
 	_, stdout, _ = f.run("resume", "jobs")
 	f.g.Expect(stdout).To(Equal("\"jobs\" was not paused\n"))
 	f.others["web-2"].next(events.Elected)

@@ -32,7 +32,7 @@ func TestACampaignLeadsOnlyWhileTheProgramBesideItIsHealthy(t *testing.T) {
 		asked <- struct{}{}
 	}))
 	t.Cleanup(program.Close)
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 15*time.Second)
 	one := startCampaign(t, "-s", e.URL(), "--name", "web-1", "--interval", "500ms", "--health-url", program.URL)
 	one.next(events.Started)
 	for range 5 {
@@ -60,7 +60,7 @@ func TestTheLeaderFileIsRemovedWhenTheProgramBesideItIsNotHealthy(t *testing.T) 
 	inRealTime(t)
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	e, _ := clitest.ServerWithBucket(t, 6*time.Second)
+	e, _ := clitest.ServerWithBucket(t, 15*time.Second)
 	heartbeat := filepath.Join(t.TempDir(), "heartbeat")
 	NewWithT(t).Expect(os.WriteFile(heartbeat, nil, 0o600)).To(Succeed())
 	c, path, _ := startLeaderFile(t, e.URL(), "--health-file", heartbeat, "--health-max-age", "1m", "--health-failures", "1")

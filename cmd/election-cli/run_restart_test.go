@@ -18,7 +18,7 @@ import (
 func TestRunCampaignsAgainAfterAnEviction(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 5*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
+	f := newRunFixture(t, 15*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
 	w := f.start(`echo $ELECTION_TOKEN >>tokens; sleep 1000`)
 	f.awaitText("tokens", "\n")
 	f.g.Expect(f.bucket.Delete(t.Context(), "jobs")).To(Succeed())

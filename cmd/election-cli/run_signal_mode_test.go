@@ -16,7 +16,7 @@ import (
 func TestProgramInSignalModeIsNotifiedOfWinAndLoss(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 5*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
+	f := newRunFixture(t, 15*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
 	w := f.start(`echo "term ${ELECTION_TERM-none}" >>notified; trap 'echo won >>notified' USR1; trap 'echo lost >>notified' HUP; trap 'exit 0' TERM
 		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP")
 	f.awaitText("notified", "term none\nwon\n")
