@@ -234,7 +234,7 @@ func TestWitnessThatIsKilledCostsTheLeaseAndIsReplaced(t *testing.T) {
 
 // The key of a leader with a witness that does nothing goes as that of a leader without one.
 func TestWitnessThatIsStoppedOrCutOffCostsTheLeaseAndNoMore(t *testing.T) {
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	for name, hinder := range map[string]func(t *testing.T, c *witnesstest.Config) (after func(p *witnesstest.Program)){
 		"stopped": func(t *testing.T, _ *witnesstest.Config) func(*witnesstest.Program) {
 			return func(p *witnesstest.Program) {
