@@ -4,7 +4,6 @@ package witness_test
 
 import (
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -27,6 +26,6 @@ func TestNoWitnessOutlivesItsTest(t *testing.T) {
 				<-p.Exited()
 			}
 		})
-		NewWithT(t).Eventually(func() bool { return proctest.IsRunning(witness) }).WithTimeout(5 * time.Second).Should(BeFalse())
+		NewWithT(t).Eventually(func() bool { return proctest.IsRunning(witness) }).WithTimeout(patience).Should(BeFalse())
 	}
 }

@@ -202,6 +202,7 @@ func TestManyElectionsOfAProgramThatDiesAreAllReleased(t *testing.T) {
 	w, err := b.WatchAll(t.Context(), jetstream.UpdatesOnly())
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = w.Stop() }()
+	g.Eventually(p.Watched).WithTimeout(patience).Should(Equal(n))
 	died := p.Die(t, witnesstest.Kill)
 	var last time.Time
 	go func() {
@@ -223,10 +224,9 @@ func TestWitnessThatIsKilledCostsTheLeaseAndIsReplaced(t *testing.T) {
 	f := newFleet(t, longTTL)
 	p := witnesstest.Start(t, f.program())
 	wins := f.successor("elections", "key-0")
-	first := childOf(t, p.PID)
-	g.Expect(syscall.Kill(first, syscall.SIGKILL)).To(Succeed())
-	g.Eventually(func() int { return childOf(t, p.PID) }).WithTimeout(patience).ShouldNot(Or(Equal(first), BeZero()))
-	p.Flush(t) // until it knows of the term, the lease would rule
+	g.Eventually(p.Watched).WithTimeout(patience).Should(Equal(1))
+	g.Expect(syscall.Kill(childOf(t, p.PID), syscall.SIGKILL)).To(Succeed())
+	g.Eventually(p.Watched).WithTimeout(patience).Should(Equal(2), "until the next one knows of the term, the lease would rule")
 	g.Consistently(wins, "200ms").ShouldNot(Receive(), "nobody has died")
 	p.Die(t, witnesstest.Kill)
 	takesOver(t, p, wins)
@@ -234,7 +234,7 @@ func TestWitnessThatIsKilledCostsTheLeaseAndIsReplaced(t *testing.T) {
 
 // The key of a leader with a witness that does nothing goes as that of a leader without one.
 func TestWitnessThatIsStoppedOrCutOffCostsTheLeaseAndNoMore(t *testing.T) {
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	for name, hinder := range map[string]func(t *testing.T, c *witnesstest.Config) (after func(p *witnesstest.Program)){
 		"stopped": func(t *testing.T, _ *witnesstest.Config) func(*witnesstest.Program) {
 			return func(p *witnesstest.Program) {

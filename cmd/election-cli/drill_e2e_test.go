@@ -38,7 +38,7 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	f := newFixture(t, 6*time.Second)
+	f := newFixture(t, 15*time.Second)
 	var won, lost atomic.Int32
 	candidate := func(name string) *election.Election {
 		return clitest.Campaign(t, f.Bucket, name, "scheduler", election.WithCampaignInterval(500*time.Millisecond),

@@ -111,7 +111,7 @@ func TestAnInterruptedCampaignHandsOverToAnotherCandidate(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
 	g := NewWithT(t)
-	server := newFixture(t, 6*time.Second).Server
+	server := newFixture(t, 15*time.Second).Server
 	one := startCampaign(t, "-s", server.URL(), "--name", "web-1", "--interval", "500ms")
 	one.next(events.Started)
 	one.next(events.Elected)

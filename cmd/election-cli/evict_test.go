@@ -211,7 +211,7 @@ func TestEvictGivesUpOnALeaderThatRenewsBeforeEachDeletion(t *testing.T) {
 
 func TestAnEvictedLeaderLosesItsTerm(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, 10*time.Second)
+	f := newFixture(t, 15*time.Second)
 	lost := make(chan struct{}, 1)
 	clitest.Lead(t, f.Bucket, "web-1", "jobs", election.WithCampaignInterval(time.Second), election.OnLost(func() { lost <- struct{}{} }))
 	stdout := f.ok("evict", "jobs", "--force")

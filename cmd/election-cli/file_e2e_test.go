@@ -119,7 +119,7 @@ func TestAReaderAlwaysSeesAWholeLeaderFileWhileItsHostLeads(t *testing.T) {
 func TestTheLeaderFileIsRemovedBeforeAnotherHostHasOne(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	server := newFixture(t, 6*time.Second).Server
+	server := newFixture(t, 15*time.Second).Server
 	a, one, old := startLeaderFile(t, server.URL(), "--name", "web-1")
 	two := filepath.Join(t.TempDir(), "leader.json")
 	b := startFile(t, two, "-s", server.URL(), "--name", "web-2")
@@ -201,7 +201,7 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newFixture(t, 6*time.Second)
+	f := newFixture(t, 15*time.Second)
 	c, path, _ := startLeaderFile(t, f.Server.URL())
 	g := c.g
 	g.Expect(os.WriteFile(path, []byte("another program's data"), 0o600)).To(Succeed())
@@ -221,7 +221,7 @@ func TestALeaderThatCannotMaintainItsFileReleasesTheKeyAndExits(t *testing.T) {
 func TestASecondProcessWithTheSamePathIsRefusedAndTheFirstStillLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	server := newFixture(t, 6*time.Second).Server
+	server := newFixture(t, 15*time.Second).Server
 	c, path, content := startLeaderFile(t, server.URL())
 	code, stdout, stderr := runInProcess("file", "other", path, "-s", server.URL())
 	c.g.Expect(code).To(Equal(cli.ExitFailure))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -76,12 +77,13 @@ var failingFixes = map[string]func(*fixing){
 		}, "jobs")
 	},
 	"the bucket was unfit": func(f *fixing) {
+		f.changeTTL(clitest.Timeout)
 		f.Put("jobs", clitest.LeaderRecord("stranger", nil))
-		f.campaign("web-1")
+		f.campaign("web-1", election.WithCampaignInterval(10*time.Second)) // which leaves time to look
 		f.changeTTL(0)
 		f.refresh()
 		f.purge()
-		f.changeTTL(f.ttl)
+		f.changeTTL(clitest.Timeout)
 		f.mendFailing("has no TTL", func(fix string) { f.Expect(fix).To(Equal("wait until it looks again: the bucket is fit now")) }, "jobs")
 	},
 	"the interval of a candidate does not fit any more": func(f *fixing) {

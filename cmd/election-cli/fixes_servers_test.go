@@ -95,7 +95,11 @@ func released() []byte {
 	return record.Record{Name: "web-1", Instance: "i", Attempt: "i.1", Released: time.Now()}.Encode()
 }
 
-// slow slows down the network to a server with a replica, and has somebody write all the time.
+// maxDelay is how slow the network to a server becomes at most. A check takes as long, and so does what is under way when nobody writes any more.
+const maxDelay = 8 * time.Second
+
+// slow has somebody write all the time, and slows down the network to a server with a replica until that lags: on a busy host, where fewer
+// operations are under way at a time, ever more. Each step is short, so that the server hears of the leader in time.
 func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	s.T.Helper()
 	s.url = s.Client.Conn.ConnectedUrl()
@@ -105,7 +109,6 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	}
 	mendNetwork = func() { s.cluster.Delay(name, 0) }
 	s.T.Cleanup(mendNetwork)
-	s.cluster.Delay(name, time.Second)
 	ctx, stop := context.WithCancel(s.T.Context())
 	done := make(chan struct{})
 	go func() {
@@ -117,6 +120,13 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	}()
 	stopWriting = func() { stop(); <-done }
 	s.T.Cleanup(stopWriting)
+	delay := time.Duration(0)
+	s.Eventually(func() (any, error) {
+		delay = min(delay+time.Second, maxDelay)
+		s.cluster.Delay(name, delay)
+		return s.tryToFind("replicas-lagging", "--timeout", clitest.Timeout)
+	}).WithTimeout(2 * clitest.Timeout).WithPolling(time.Second).ShouldNot(BeNil())
+	s.T.Log("the network takes ", delay)
 	return mendNetwork, stopWriting
 }
 
@@ -141,14 +151,14 @@ var serverTroubles = []struct {
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HavePrefix("wait, if their servers were away: they catch up; else "))
 			stopWriting()
-		})
+		}, "--timeout", clitest.Timeout)
 	}},
 	{"replicas-lagging", "the network to a server is slow", func(s *replicated) {
 		mendNetwork, _ := s.slow()
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HaveSuffix("; else see what slows down the disks of these servers, or the network to them"))
 			mendNetwork()
-		})
+		}, "--timeout", clitest.Timeout)
 	}},
 	{"no-stream-leader", "two of three servers are down", func(s *replicated) {
 		names := s.followers()

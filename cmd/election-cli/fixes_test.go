@@ -144,7 +144,8 @@ var fixes = map[string]map[string]func(*fixing){
 		}, "jobs")
 	}},
 	"leader-elect": {"a stand-down is not over": func(f *fixing) {
-		f.campaign("web-1", election.WithStandDown(2*time.Second))
+		f.changeTTL(clitest.Timeout) // which leaves time to look
+		f.campaign("web-1", election.WithStandDown(8*time.Second))
 		f.Eventually(f.candidates[0].State).Should(Equal(election.LeaderElectState))
 		f.mend(func(fix string) {
 			f.runs(fix, "wait for the end of its stand-down: 'election-cli wait jobs' returns then")
@@ -244,9 +245,11 @@ var fixes = map[string]map[string]func(*fixing){
 		}, "--interval", &interval)
 	}},
 	"expect-eviction": {"somebody deletes the key": func(f *fixing) {
-		f.leads(f.campaign("web-1"))
+		first := f.campaign("web-1")
+		f.leads(first)
 		second := f.campaign("web-2")
 		f.Expect(f.finds("expect-eviction", "jobs")).To(HavePrefix("have the leader resign instead"))
+		first.Pause() // else it may win again
 		f.ok("resign", "jobs")
 		f.leads(second)
 	}},

@@ -27,7 +27,7 @@ func startFleet(t *testing.T, others ...string) *fleet {
 	inRealTime(t)
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	f := &fleet{newFixture(t, 6*time.Second), nil, map[string]*process{}}
+	f := &fleet{newFixture(t, 15*time.Second), nil, map[string]*process{}}
 	f.leader = f.startCandidate("web-1")
 	f.leader.next(events.Elected)
 	f.leader.next(events.Leading)
@@ -198,7 +198,7 @@ func TestAPausedElectionGetsNoLeaderUntilItIsResumed(t *testing.T) {
 	f.Expect(code).To(Equal(cli.ExitNegative))
 	f.Expect(stderr).To(MatchRegexp("it is paused " + operator))
 	stdout = f.ok("resume", "jobs")
-	f.Expect(stdout).To(Equal("\"jobs\" is resumed: its candidates campaign again. Nobody leads: the winner stands down first, for up to 6s, unless the last leader released the key\n"))
+	f.Expect(stdout).To(Equal("\"jobs\" is resumed: its candidates campaign again. Nobody leads: the winner stands down first, for up to 15s, unless the last leader released the key\n"))
 	_, stdout, _ = f.run("resume", "jobs")
 	f.Expect(stdout).To(Equal("\"jobs\" was not paused\n"))
 	f.others["web-2"].next(events.Elected)

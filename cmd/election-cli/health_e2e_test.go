@@ -32,7 +32,7 @@ func TestACampaignLeadsOnlyWhileTheProgramBesideItIsHealthy(t *testing.T) {
 		asked <- struct{}{}
 	}))
 	t.Cleanup(program.Close)
-	server := newFixture(t, 6*time.Second).Server
+	server := newFixture(t, 15*time.Second).Server
 	one := startCampaign(t, "-s", server.URL(), "--name", "web-1", "--interval", "500ms", "--health-url", program.URL)
 	one.next(events.Started)
 	for range 5 {
@@ -60,7 +60,7 @@ func TestTheLeaderFileIsRemovedWhenTheProgramBesideItIsNotHealthy(t *testing.T) 
 	inRealTime(t)
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	server := newFixture(t, 6*time.Second).Server
+	server := newFixture(t, 15*time.Second).Server
 	heartbeat := filepath.Join(t.TempDir(), "heartbeat")
 	NewWithT(t).Expect(os.WriteFile(heartbeat, nil, 0o600)).To(Succeed())
 	c, path, _ := startLeaderFile(t, server.URL(), "--health-file", heartbeat, "--health-max-age", "1m", "--health-failures", "1")

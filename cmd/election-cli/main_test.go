@@ -92,6 +92,9 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
+		if t.Failed() {
+			t.Logf("%q wrote:\n%s", args, stderr)
+		}
 	})
 	return cmd, stdout, stderr
 }

@@ -45,7 +45,7 @@ func (f *runFixture) again() *runFixture {
 // one on a busy host, and its interval is so short that a winner leads one second after an expiry.
 func newLongLeaseFixture(t *testing.T) *runFixture {
 	t.Helper()
-	return newRunFixture(t, 10*time.Second, "--interval", "1s")
+	return newRunFixture(t, 15*time.Second, "--interval", "1s")
 }
 
 // file returns a path for the programs to write to.

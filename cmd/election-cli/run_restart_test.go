@@ -18,7 +18,7 @@ import (
 func TestRunCampaignsAgainAfterAnEviction(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 5*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
+	f := newRunFixture(t, 15*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
 	w := f.start(`echo $ELECTION_TOKEN >>tokens; sleep 1000`)
 	f.awaitText("tokens", "\n")
 	f.Expect(f.Bucket.Delete(t.Context(), "jobs")).To(Succeed())
@@ -92,7 +92,7 @@ func TestProgramThatStaysStoppedLosesLeadership(t *testing.T) {
 func TestProgramInSignalModeIsNotifiedOfWinAndLoss(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 5*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
+	f := newRunFixture(t, 15*time.Second, "--interval", "1s") // after a deletion the winner stands down for one interval
 	w := f.start(`echo "term ${ELECTION_TERM-none}" >>notified; trap 'echo won >>notified' USR1; trap 'echo lost >>notified' HUP; trap 'exit 0' TERM
 		while :; do sleep 0.02; done`, "--on-lost=signal", "--lost", "HUP")
 	f.awaitText("notified", "term none\nwon\n")
@@ -118,8 +118,10 @@ func TestProgramInSignalModeIsNotifiedAgainAfterARestart(t *testing.T) {
 			t.Parallel()
 			f := newLongLeaseFixture(t)
 			w := f.start(`trap 'echo won >>notified; exit 1' USR1; trap : USR2; while :; do sleep 0.02; done`,
-				"--on-lost=signal", "--restart=on-failure", "--on-exit="+mode)
-			f.awaitText("notified", "won\nwon\nwon\n")
+				"--on-lost=signal", "--restart=on-failure", "--on-exit="+mode, "-v")
+			for n := range 3 {
+				f.awaitText("notified", strings.Repeat("won\n", n+1))
+			}
 			w.signal(unix.SIGTERM)
 			f.Expect(w.exitCode()).To(BeNumerically(">", 0))
 		})

@@ -178,12 +178,16 @@ func TestTheNoticeForDroppedEventsIsValidJSON(t *testing.T) {
 func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
-	f.StartLeader() // web-1, of jobs
+	link := faultproxy.New(nil) // of web-2
+	t.Cleanup(link.Close)
+	var leader *election.Election
+	leader = clitest.Campaign(t, f.Bucket, "web-1", "jobs", election.OnLost(func() {
+		leader.Pause()      // else it may win again
+		link.StallReplies() // so that the release is stored until it was seen
+	}))
+	f.Eventually(leader.IsLeader).Should(BeTrue())
 	w := startWatch(t, f.Server.URL(), "jobs")
 	w.next(observe.Leading, "web-1")
-	link := faultproxy.New(nil)
-	t.Cleanup(link.Close)
-	link.DelayReplies(300 * time.Millisecond) // so that the release is stored until it was seen
 	nc, err := nats.Connect(f.Server.URL(), nats.SetCustomDialer(link))
 	f.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(nc.Close)
@@ -194,6 +198,7 @@ func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	e := clitest.Campaign(t, bucket, "web-2", "jobs")
 	f.Eventually(func() string { _, _, stderr := f.run("transfer", "jobs", "--to", "web-2"); return stderr }).ShouldNot(ContainSubstring("no candidate"))
 	f.Expect(w.next(observe.Released, "web-1").Reason).To(Equal(election.ReasonTransferred))
+	link.Heal()
 	f.Expect(w.next(observe.Elected, "web-2").Reason).To(Equal(election.ReasonReleased))
 	w.next(observe.Leading, "web-2")
 	f.Expect(e.Resign(t.Context())).To(Succeed())

@@ -144,10 +144,12 @@ func (c *Cluster) Crash(name string) {
 	}
 }
 
-// Delay slows down the network between a server and the others, until it is called with 0.
+// Delay slows down the network between a server and the others, until it is called with 0: then what is late is delivered at once.
 func (c *Cluster) Delay(name string, d time.Duration) {
 	for _, r := range c.routesOf(name) {
-		r.DelayReplies(d)
+		if r.DelayReplies(d); d == 0 {
+			r.Heal()
+		}
 	}
 }
 

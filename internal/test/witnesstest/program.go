@@ -74,7 +74,8 @@ func dial(url string) func(context.Context) (*nats.Conn, error) {
 
 // start starts or finds the witness.
 func (c *Config) start() (*witness.Witness, error) {
-	opts := []witness.Option{witness.WithSettleTime(c.Settle), witness.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})) // see Watched
+	opts := []witness.Option{witness.WithSettleTime(c.Settle), witness.WithLogger(log)}
 	if c.OfHost {
 		return witness.OfHost(opts...)
 	}
@@ -92,7 +93,7 @@ func (c *Config) run() error {
 		return err
 	}
 	if os.Getenv(nextVariable) != "" {
-		return obey(w)
+		return obey()
 	}
 	nc, err := dial(c.URL)(context.Background())
 	if err != nil {
@@ -138,14 +139,14 @@ func (c *Config) run() error {
 	leading.Wait()
 	flush(w)
 	fmt.Println("leads", os.Getpid())
-	return obey(w)
+	return obey()
 }
 
 // flush waits until the witness knows of all terms: those of which it was not told before the death are left to expire.
 func flush(w *witness.Witness) {
 	var o settings.Options
 	w.Option()(&o)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	o.Witness.(interface{ Flush(context.Context) }).Flush(ctx)
 }
@@ -195,17 +196,9 @@ const (
 // eaten is the memory that a program uses up.
 var eaten [][]byte
 
-// flushed is what the program says once its witness knows of all terms, when it was asked to.
-const flushed = "flushed"
-
-// obey does what it is told, until it is told how to die.
-func obey(w *witness.Witness) error {
-	orders := bufio.NewReader(os.Stdin)
-	line, err := orders.ReadString('\n')
-	for ; line == flushed+"\n"; line, err = orders.ReadString('\n') {
-		flush(w)
-		fmt.Println(flushed)
-	}
+// obey dies as it is told to.
+func obey() error {
+	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	switch Way(strings.TrimSpace(line)) {
 	case Panic:
 		go func() { panic("told to") }()
@@ -237,6 +230,7 @@ type Program struct {
 	PID     int // of the program itself, as it sees it
 	Left    int // of the process that it leaves behind
 	tell    *os.File
+	stderr  string // the path of what it writes
 	lines   *bufio.Reader
 	exited  chan struct{}
 
@@ -280,7 +274,7 @@ func Launch(t testing.TB, c Config, changes ...func(*exec.Cmd)) *Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Command.Stderr = stderr
+	p.Command.Stderr, p.stderr = stderr, stderr.Name()
 	for _, change := range changes {
 		change(p.Command)
 	}
@@ -298,7 +292,7 @@ func Launch(t testing.TB, c Config, changes ...func(*exec.Cmd)) *Program {
 		<-p.exited
 		p.killWitnesses()
 		_, _ = tell.Close(), out.Close()
-		if text, _ := os.ReadFile(stderr.Name()); t.Failed() {
+		if text, _ := os.ReadFile(p.stderr); t.Failed() {
 			t.Logf("the program and its witness wrote:\n%s", text)
 		}
 		_ = stderr.Close()
@@ -324,15 +318,11 @@ func (p *Program) Await(t testing.TB) {
 	p.findWitnesses()
 }
 
-// Flush waits until the witness of the program knows of all terms: one that has replaced another learns of them when it has started.
-func (p *Program) Flush(t testing.TB) {
-	t.Helper()
-	if _, err := fmt.Fprintln(p.tell, flushed); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := p.lines.ReadString('\n'); err != nil || line != flushed+"\n" {
-		t.Fatalf("the program said %q: %v", line, err)
-	}
+// Watched returns how often a witness that the program started has learned of a term: one that has replaced another learns of all of them again. The
+// program must write its stderr where Launch has it write.
+func (p *Program) Watched() int {
+	text, _ := os.ReadFile(p.stderr)
+	return strings.Count(string(text), "Term is watched")
 }
 
 // findWitnesses notes the children of the program, while it lives.
