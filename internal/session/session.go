@@ -34,26 +34,11 @@ type Rules struct {
 	Timing        timing.Timing
 	BucketCreated time.Time // the identity of the bucket
 
+	Stepped      func(from, to Step)                // called at each step of the session, if it is set; for tests
+	ClaimStepped func(c *Claim, from, to ClaimStep) // called at each step of a claim, if it is set; for tests
+
 	*core.World
 }
-
-// Step is what a session does at present.
-type Step uint8
-
-// The steps of a session.
-const (
-	NotOpen Step = iota
-	Opening
-	Open
-	Releasing
-	Released
-)
-
-// stepNames say what a session does.
-var stepNames = [...]string{"not open", "opening", "open", "releasing all claims", "released"}
-
-// String says what the session does.
-func (s Step) String() string { return stepNames[s] }
 
 // Session is everything that a session knows. It must not be used by two goroutines at a time.
 type Session struct {
@@ -174,7 +159,7 @@ func (s *Session) knows() bool { return s.step == Open && s.position > 0 }
 func (s *Session) Close(now time.Time) {
 	s.closing = true
 	if s.step == NotOpen {
-		s.step = Released
+		s.enter(Released)
 	}
 	s.limit = now.Add(s.Timing.ReleaseTimeout + timing.RequestTimeout)
 }
@@ -195,7 +180,8 @@ func (s *Session) open(now time.Time) (until time.Time) {
 	if now.Before(s.renewAt) {
 		return s.renewAt
 	}
-	s.step, s.id, s.secret, s.revision, s.lease, s.tries, s.settled = Opening, s.NewID(), s.NewSecret(), 0, nil, nil, false
+	s.id, s.secret, s.revision, s.lease, s.tries, s.settled = s.NewID(), s.NewSecret(), 0, nil, nil, false
+	s.enter(Opening)
 	s.opened = now
 	s.forget()
 	s.follow(now)
@@ -307,7 +293,8 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 		s.stand(now, r.Revision)
 		s.readBy(now.Add(verifyTime), r.Revision)
 	case s.step == Opening && (r.Outcome == core.Refused || r.Outcome == core.Failed):
-		s.step, s.renewAt = NotOpen, now.Add(s.Timing.RequestTimeout()/4+s.Random(s.Timing.RequestTimeout()/4))
+		s.enter(NotOpen)
+		s.renewAt = now.Add(s.Timing.RequestTimeout()/4 + s.Random(s.Timing.RequestTimeout()/4))
 	case r.Outcome == core.Refused && r.Named && r.Last == 0:
 		s.lose(now, core.BucketReplaced, "its record is gone")
 	case r.Outcome == core.Refused && r.Named && r.Last < s.revision:
@@ -338,7 +325,8 @@ func (s *Session) stand(now time.Time, revision uint64) {
 	if s.step != Opening {
 		return
 	}
-	s.step, s.openedAt = Open, s.moment(now)
+	s.enter(Open)
+	s.openedAt = s.moment(now)
 	s.readBy(now, revision)
 }
 
@@ -403,14 +391,15 @@ func (s *Session) verified(now time.Time, t try) {
 func (s *Session) lose(now time.Time, why core.Reason, words string) {
 	s.log(core.Warn, "Session is over", "session", s.id, "reason", string(why), "because", words)
 	s.others[s.id] = &other{name: s.Name, commitment: s.secret.Commitment(), named: s.naming(s.id)}
-	s.step, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = NotOpen, nil, nil, time.Time{}, 0, false, now
-	s.id = ""
+	s.id, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = "", nil, nil, time.Time{}, 0, false, now
 	s.forget()
+	if s.closing {
+		s.enter(Released)
+	} else {
+		s.enter(NotOpen)
+	}
 	for _, c := range s.list {
 		c.lost(now, why)
-	}
-	if s.closing {
-		s.step = Released
 	}
 	s.touchAll()
 }
@@ -503,7 +492,8 @@ func (s *Session) read(now time.Time, r *Result) {
 		s.lose(now, core.BucketReplaced, "its record is gone")
 		return
 	default: // the write that was to open it was not applied, and may be later
-		s.step, s.renewAt = NotOpen, now
+		s.enter(NotOpen)
+		s.renewAt = now
 	}
 	s.touchAll()
 }

@@ -59,7 +59,7 @@ func (w *world) judgeLeader(c *candidate, l *ledger) {
 		return
 	}
 	c.leads, c.number = true, c.term.Core.Number
-	w.count("term led")
+	w.count(led)
 	if l.remade != w.server.remade {
 		l.remade, l.newest = w.server.remade, 0
 	}
@@ -87,7 +87,7 @@ func (w *world) judgeOverlap(key string, l *ledger, leaders []*candidate) {
 	if !recent {
 		w.fail("P2", key, fmt.Sprintf("is led by %s in term %d and by %s in term %d", leaders[0].name(), leaders[0].term.Core.Number, leaders[1].name(), leaders[1].term.Core.Number))
 	} else {
-		w.count("two leaders after history went back")
+		w.count(twoLeaders)
 	}
 }
 

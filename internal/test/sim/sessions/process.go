@@ -14,16 +14,15 @@ import (
 
 // process is a process with one session, which campaigns for all keys. It drives the session across a link that may be spoiled.
 type process struct {
-	w      *world
-	index  int
-	plan   *plan
-	name   string
-	clock  judge.Clock
-	dice   *virtual.Dice
-	ids    uint64
-	world  core.World
-	rules  session.Rules
-	bucket time.Time // when the bucket was created, as it knows
+	w     *world
+	index int
+	plan  *plan
+	name  string
+	clock judge.Clock
+	dice  *virtual.Dice
+	ids   uint64
+	world core.World
+	rules session.Rules
 
 	session    *session.Session
 	candidates []*candidate // one for each key
@@ -42,7 +41,7 @@ type process struct {
 }
 
 // start starts a process in a slot.
-func (w *world) start(index int) *process {
+func (w *world) start(index int) {
 	plan := &w.script.plans[index]
 	w.started++
 	p := &process{w: w, index: index, plan: plan, name: fmt.Sprint(plan.name, w.started), dice: virtual.NewDice(w.script.seed, virtual.Mix(uint64(index), uint64(w.started), 31))}
@@ -62,7 +61,7 @@ func (w *world) start(index int) *process {
 		Slewed: func() (time.Duration, bool) { return p.clock.Slewed(w.Now), !plan.onlySlewed },
 	}
 	p.world.Started = p.clocks()
-	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, BucketCreated: w.server.created, World: &p.world}
+	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, BucketCreated: w.server.created, World: &p.world, Stepped: p.stepped, ClaimStepped: p.claimStepped}
 	p.session = session.New(&p.rules)
 	w.processes = append(w.processes, p)
 	w.slots[index] = p
@@ -74,7 +73,6 @@ func (w *world) start(index int) *process {
 		c.start()
 	}
 	p.goOn()
-	return p
 }
 
 func (p *process) newID() string {

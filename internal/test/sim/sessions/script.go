@@ -103,6 +103,15 @@ var actNames = [numActs]string{
 	"a stranger writes a claim of a session that never was", "a stranger closes a session", "a stranger overwrites a session", "history goes back", "the bucket is made again",
 }
 
+// What else must occur.
+const (
+	witnessed  = "released by a witness"
+	led        = "term led"
+	twoLeaders = "two leaders after history went back"
+)
+
+var others = [...]string{witnessed, led, twoLeaders}
+
 // newScript returns the script of a seed, without faults and acts whose names contain one of the given texts.
 func newScript(seed uint64, without ...string) *script {
 	d := virtual.NewDice(seed, 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/test/schedules"
 	"github.com/natscampaign/election/internal/test/sim/judge"
 	"github.com/natscampaign/election/internal/test/virtual"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -28,31 +29,20 @@ type world struct {
 	quiet     bool
 	closing   bool
 	tally     judge.Tally
+	coverage  *schedules.Coverage
 	failures  []string
 	keys      map[string]*ledger
 }
-
-// Result is the outcome of a schedule.
-type Result struct {
-	Seed     uint64
-	Failures []string // the promises that were broken, and how
-	Tally    judge.Tally
-	Overlap  time.Duration // the longest time of two leaders that is allowed, because history had gone back
-	timeline func() string
-}
-
-// Timeline returns the script and the journal of the schedule.
-func (r *Result) Timeline() string { return r.timeline() }
 
 // epoch is when all schedules begin.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Run plays the schedule of a seed, without faults and acts whose names contain one of the given texts.
-func Run(seed uint64, without ...string) *Result {
+func Run(seed uint64, without ...string) *schedules.Result {
 	s := newScript(seed, without...)
 	w := &world{
 		Engine: virtual.Engine{Now: epoch}, script: s, dice: virtual.NewDice(seed, 2), journal: &judge.Journal{Began: epoch},
-		tally: judge.Tally{}, slots: make([]*process, len(s.plans)), keys: map[string]*ledger{},
+		tally: judge.Tally{}, coverage: schedules.NewCoverage(steps), slots: make([]*process, len(s.plans)), keys: map[string]*ledger{},
 	}
 	w.server = newServer(w)
 	for _, key := range s.keys {
@@ -71,11 +61,14 @@ func Run(seed uint64, without ...string) *Result {
 		}
 	}
 	w.finish()
-	r := &Result{Seed: seed, Failures: w.failures, Tally: w.tally, timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) }}
+	overlaps := map[string]time.Duration{}
 	for _, l := range w.keys {
-		r.Overlap = max(r.Overlap, l.overlap)
+		overlaps[actNames[rewind]] = max(overlaps[actNames[rewind]], l.overlap)
 	}
-	return r
+	return &schedules.Result{
+		Seed: seed, Failures: w.failures, Tally: w.tally, Coverage: w.coverage, Overlaps: overlaps,
+		Timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) },
+	}
 }
 
 func (w *world) pass(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
@@ -245,7 +238,7 @@ func (w *world) crash(p *process, after time.Duration) {
 		}
 		r := e.Record
 		r.Attempt, r.Released, r.Secret, r.Reason = "w."+id, w.Now, secret, string(core.Died)
-		w.count("released by a witness")
+		w.count(witnessed)
 		w.server.apply(&write{by: p, sent: w.Now, key: e.Key, record: r, replaces: e.Revision, conditional: true})
 		w.check()
 	})
