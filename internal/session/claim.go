@@ -186,7 +186,8 @@ func (c *Claim) watch(now time.Time) {
 			c.op.Until = c.again
 		}
 		return
-	case own && c.wants(now): // a write was applied after all that was given up
+	case own && c.wants(now) && s.doubtful[st.attempt]: // a write was applied after all that was given up
+		delete(s.doubtful, st.attempt)
 		c.holdKey(now, st, later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
 		return
 	case own:
@@ -231,6 +232,9 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
 	c.write(now, r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
+		if outcome == core.Unknown {
+			s.doubtful[r.Attempt] = true
+		}
 		if c.step != Taking {
 			return
 		}

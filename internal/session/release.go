@@ -75,8 +75,8 @@ func (s *Session) releaseOneByOne(now time.Time) {
 	}
 }
 
-// releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, or an earlier release
-// failed.
+// releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, an earlier release
+// failed, or somebody else stored a copy.
 func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 	if s.unwanted[key] {
 		return

@@ -72,6 +72,7 @@ type Session struct {
 	queue      []*Claim        // that wait because too many claims are written at a time
 	leases     [4]*core.Lease  // the present lease, in each state of a term
 	oneByOne   bool            // the claims are released one by one, because the work of one goes on
+	doubtful   map[string]bool // the attempts to take a claim of which it is not known whether they were applied; another claim of this session is a copy
 	unwanted   map[string]bool // the claims that are being released though the process does not hold them
 	closeAgain time.Time       // when to try again to release the session
 	touched    []*Claim
@@ -92,6 +93,7 @@ func New(rules *Rules) *Session {
 		stored:   stored{claims: map[string]*storedClaim{}, others: map[string]*other{}},
 		own:      map[string]*Claim{},
 		unproven: map[*Claim]struct{}{},
+		doubtful: map[string]bool{},
 		unwanted: map[string]bool{},
 		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
 	}
@@ -183,6 +185,7 @@ func (s *Session) open(now time.Time) (until time.Time) {
 	s.id, s.secret, s.revision, s.lease, s.tries, s.settled = s.NewID(), s.NewSecret(), 0, nil, nil, false
 	s.enter(Opening)
 	s.opened = now
+	clear(s.doubtful)
 	s.forget()
 	s.follow(now)
 	s.write(now)
@@ -341,7 +344,7 @@ func (s *Session) try(attempt string) *try {
 
 // ownSeen takes what is stored of this session. Everything that was stored before is known, or is told together with it.
 func (s *Session) ownSeen(now time.Time, ch *Change) {
-	if ch.Revision < s.revision {
+	if ch.Revision < s.revision || s.step == Released {
 		return
 	}
 	t := s.try(ch.Record.Attempt)
@@ -491,7 +494,7 @@ func (s *Session) read(now time.Time, r *Result) {
 	case s.step == Open:
 		s.lose(now, core.BucketReplaced, "its record is gone")
 		return
-	default: // the write that was to open it was not applied, and may be later
+	case s.step == Opening: // the write that was to open it was not applied, and may be later
 		s.enter(NotOpen)
 		s.renewAt = now
 	}
@@ -593,7 +596,11 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	if own != nil {
 		s.count(c, -1)
 	}
+	before := *c
 	news := c.take(ch, s.moment(now))
+	if news {
+		c.wait = max(c.wait, s.leadersBefore(now, &before, c.owner))
+	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was
 		s.others[c.owner] = &other{status: vanished, closedAt: s.moment(now)}
 	}
