@@ -35,6 +35,7 @@ type process struct {
 	troubled   time.Time // when a fault last affected its requests or deliveries
 
 	renewed  renewed
+	told     map[record.Commitment]time.Time // when it was first told of a term, or a session
 	requests int
 	last     time.Time // when a request was last made
 	burst    int
@@ -44,7 +45,7 @@ type process struct {
 func (w *world) start(index int) {
 	plan := &w.script.plans[index]
 	w.started++
-	p := &process{w: w, index: index, plan: plan, name: fmt.Sprint(plan.name, w.started), dice: virtual.NewDice(w.script.seed, virtual.Mix(uint64(index), uint64(w.started), 31))}
+	p := &process{told: map[record.Commitment]time.Time{}, w: w, index: index, plan: plan, name: fmt.Sprint(plan.name, w.started), dice: virtual.NewDice(w.script.seed, virtual.Mix(uint64(index), uint64(w.started), 31))}
 	p.clock = judge.Clock{Began: epoch, Drift: plan.drift, Unslewed: plan.unslewed}
 	p.consumer.p = p
 	p.world = core.World{
@@ -153,6 +154,7 @@ func (p *process) call(op *session.Op) {
 		p.act(func() {
 			if !answered {
 				answered = true
+				p.learn(r.Changes)
 				p.session.Done(p.now(), o.ID, &r)
 				p.goOn()
 			}
@@ -197,6 +199,15 @@ func (p *process) call(op *session.Op) {
 		}
 		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
 	})
+}
+
+// learn takes note of the terms and sessions of which the process is told.
+func (p *process) learn(changes []session.Change) {
+	for i := range changes {
+		if r := &changes[i].Record; r.Released.IsZero() && p.told[r.Commitment].IsZero() {
+			p.told[r.Commitment] = p.w.Now
+		}
+	}
 }
 
 // fate is what happens to one request.
@@ -277,6 +288,7 @@ func (x *consumer) deliver(e *entry) {
 	w.At(at, func() {
 		p.act(func() {
 			if x.joins == joins {
+				p.learn([]session.Change{e.Change})
 				p.session.Seen(p.now(), []session.Change{e.Change}, e.Revision)
 				p.goOn()
 			}
