@@ -10,38 +10,6 @@ import (
 	"github.com/natscampaign/election/internal/timing"
 )
 
-// ClaimStep is what a claim does at present.
-type ClaimStep uint8
-
-// The steps of a claim.
-const (
-	NotRunning ClaimStep = iota
-	Watching
-	Taking
-	Holding
-	Ending
-	Sharing
-	Giving
-	Returning
-	Finished
-)
-
-// claimSteps say what a claim does.
-var claimSteps = [...]string{
-	NotRunning: "",
-	Watching:   "watching the claim",
-	Taking:     "taking the claim",
-	Holding:    "holding the claim",
-	Ending:     "waiting for callbacks and work to return",
-	Sharing:    "waiting for the release of the session",
-	Giving:     "releasing the claim",
-	Returning:  "waiting for callbacks and work to return, the term being over",
-	Finished:   "stopping",
-}
-
-// String says what a claim does in the step.
-func (s ClaimStep) String() string { return claimSteps[s] }
-
 // Claim is what a session does about one key that its process campaigns for. It makes no request of its own; its session makes them. Package shell
 // surrounds it as it surrounds a candidate of an election.
 //
@@ -110,7 +78,7 @@ func (c *Claim) Step() ClaimStep { return c.step }
 func (c *Claim) Term() *core.Term { return c.term }
 
 // Begin begins to campaign.
-func (c *Claim) Begin(time.Time, time.Time) { c.step = Watching }
+func (c *Claim) Begin(time.Time, time.Time) { c.enter(Watching) }
 
 // Next returns how long to wait, and what there is to report before.
 func (c *Claim) Next(now time.Time) (core.Op, []core.Event) {
@@ -130,7 +98,8 @@ func (c *Claim) Notice(now time.Time, n core.Notice) []core.Event {
 	case core.NewRun:
 		c.stopping = false
 	case core.EndRun:
-		c.step, c.op = NotRunning, core.Op{}
+		c.enter(NotRunning)
+		c.op = core.Op{}
 		return c.takeEvents()
 	case core.Stop:
 		c.stopping = true
@@ -196,7 +165,8 @@ func (c *Claim) decide(now time.Time, quiet bool) {
 			c.give(now)
 		case Returning:
 			if c.op.Quiet = true; quiet {
-				c.step, quiet = Watching, false
+				c.enter(Watching)
+				quiet = false
 			}
 		case Finished:
 			c.op = core.Op{Kind: core.Finish}
@@ -217,7 +187,8 @@ func (c *Claim) watch(now time.Time) {
 			c.op.Until = c.again
 		}
 		return
-	case own && c.wants(now): // a write was applied after all that was given up
+	case own && c.wants(now) && s.doubtful[st.attempt]: // a write was applied after all that was given up
+		delete(s.doubtful, st.attempt)
 		c.holdKey(now, st, later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
 		return
 	case own:
@@ -225,7 +196,7 @@ func (c *Claim) watch(now time.Time) {
 	}
 	switch {
 	case c.stopping:
-		c.step = Finished
+		c.enter(Finished)
 		s.touch(c) // a notice may have ended it, and then its loop waits
 		return
 	case now.Before(c.yields):
@@ -259,13 +230,15 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	wait, won, first := max(0, ends.Sub(now)), s.wonOver(st), st.kind == unclaimed || st.owner == s.id
 	r := s.claimRecord(now, wait, won)
 	r.Metadata = c.metadata
-	c.step = Taking
+	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
 	c.write(now, r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
+		if outcome == core.Unknown {
+			s.doubtful[r.Attempt] = true
+		}
 		if c.step != Taking {
 			return
 		}
-		c.step = Watching
 		if st := s.claims[c.key]; outcome == core.Applied && st.kind == claimed && st.attempt == r.Attempt {
 			c.holdKey(now, st, now.Add(wait), r.Since, won)
 			if c.proven = !first; c.proven {
@@ -273,6 +246,7 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 			}
 			return
 		}
+		c.enter(Watching)
 		c.again = now.Add(readPause)
 	})
 }
@@ -302,7 +276,7 @@ func (c *Claim) write(now time.Time, r record.Record, replaces uint64, limit tim
 		s.touchQueued()
 		if s.id != id {
 			if c.step == Taking {
-				c.step = Watching
+				c.enter(Watching)
 			}
 			return
 		}
@@ -340,7 +314,7 @@ func (s *Session) touchQueued() {
 // bucket in which the session is.
 func (c *Claim) holdKey(now time.Time, st *storedClaim, ends, since time.Time, won core.Reason) {
 	s := c.s
-	c.step = Holding
+	c.enter(Holding)
 	c.held = held{attempt: st.attempt, takenAt: now, term: &core.Term{
 		Number: st.revision, BucketCreated: s.BucketCreated, Since: since.Round(0), StandDown: max(0, ends.Sub(now)), LeadsFrom: ends, Lease: s.leaseFor(core.LeaderElect),
 	}}
@@ -356,7 +330,7 @@ func (c *Claim) hold(now time.Time) {
 	s, t := c.s, c.term
 	switch {
 	case t.Lease.State == core.Follower:
-		c.step = Ending
+		c.enter(Ending)
 	case t.Lease.State == core.Leader:
 	case now.Before(t.LeadsFrom):
 		c.op.Until = t.LeadsFrom
@@ -426,7 +400,7 @@ func (c *Claim) end(now time.Time, quiet bool) {
 	case !t.Reason.Voluntary():
 		c.over(now, core.Ending{How: core.KeyLost})
 	case quiet && s.closing && !s.oneByOne:
-		c.step = Sharing
+		c.enter(Sharing)
 	case quiet:
 		c.beginToGive(now)
 	case !now.Before(due):
@@ -444,7 +418,8 @@ func (c *Claim) tellEnd() {
 }
 
 func (c *Claim) beginToGive(now time.Time) {
-	c.step, c.again, c.limit = Giving, now, now.Add(max(timing.MinTry, min(c.s.left(now), timing.RequestTimeout)))
+	c.enter(Giving)
+	c.again, c.limit = now, now.Add(max(timing.MinTry, min(c.s.left(now), timing.RequestTimeout)))
 }
 
 // give releases the claim.
@@ -511,7 +486,8 @@ func (c *Claim) over(now time.Time, end core.Ending) {
 		c.report(core.Event{Kind: core.KeyNotReleased, Term: t, Ending: end})
 	}
 	c.report(core.Event{Kind: core.TermOver, Term: t})
-	c.step, c.held = Returning, held{}
+	c.enter(Returning)
+	c.held = held{}
 	delete(c.s.unproven, c)
 	c.s.touch(c)
 }

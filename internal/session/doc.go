@@ -36,6 +36,7 @@
 // Each key that the process campaigns for is a [Claim]. Package shell surrounds it as it surrounds a candidate of an election. After each call that the
 // driver makes, [Session.Touched] returns the claims whose shell is to look again.
 //
+//	step.go      the steps of a session and of a claim, and which may follow
 //	session.go   the session: opens, renews, is lost or released
 //	claim.go     one key: watches, takes, leads, releases
 //	stored.go    what is known to be stored

@@ -28,7 +28,7 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 			return s.limit
 		}
 	}
-	s.step = Releasing
+	s.enter(Releasing)
 	r := s.sessionRecord()
 	r.Released, r.Secret, r.Reason = now.Round(0), s.secret, string(core.Stopped)
 	op := Op{Key: SessionKey(s.id), Value: r.Encode(), Replaces: s.revision, Limit: now.Add(s.Timing.RequestTimeout())}
@@ -41,7 +41,8 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 		case answer.Outcome == core.Applied:
 			s.finish(now, core.Ending{How: core.KeyReleased})
 		case now.Before(s.limit) && s.leads(now):
-			s.step, s.closeAgain = Open, now.Add(timing.MinPause)
+			s.enter(Open)
+			s.closeAgain = now.Add(timing.MinPause)
 			s.readBy(now, 0)
 		default:
 			s.finish(now, core.Ending{How: core.NotConfirmed, Err: answer.Err})
@@ -52,7 +53,7 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 
 // finish ends the terms that waited for the release of the session.
 func (s *Session) finish(now time.Time, end core.Ending) {
-	s.step = Released
+	s.enter(Released)
 	for _, c := range s.list {
 		if c.step == Sharing {
 			c.over(now, end)
@@ -74,8 +75,8 @@ func (s *Session) releaseOneByOne(now time.Time) {
 	}
 }
 
-// releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, or an earlier release
-// failed.
+// releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, an earlier release
+// failed, or somebody else stored a copy.
 func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 	if s.unwanted[key] {
 		return

@@ -34,26 +34,11 @@ type Rules struct {
 	Timing        timing.Timing
 	BucketCreated time.Time // the identity of the bucket
 
+	Stepped      func(from, to Step)                // called at each step of the session, if it is set; for tests
+	ClaimStepped func(c *Claim, from, to ClaimStep) // called at each step of a claim, if it is set; for tests
+
 	*core.World
 }
-
-// Step is what a session does at present.
-type Step uint8
-
-// The steps of a session.
-const (
-	NotOpen Step = iota
-	Opening
-	Open
-	Releasing
-	Released
-)
-
-// stepNames say what a session does.
-var stepNames = [...]string{"not open", "opening", "open", "releasing all claims", "released"}
-
-// String says what the session does.
-func (s Step) String() string { return stepNames[s] }
 
 // Session is everything that a session knows. It must not be used by two goroutines at a time.
 type Session struct {
@@ -84,6 +69,7 @@ type Session struct {
 	queue      []*Claim        // that wait because too many claims are written at a time
 	leases     [4]*core.Lease  // the present lease, in each state of a term
 	oneByOne   bool            // the claims are released one by one, because the work of one goes on
+	doubtful   map[string]bool // the attempts to take a claim of which it is not known whether they were applied; another claim of this session is a copy
 	unwanted   map[string]bool // the claims that are being released though the process does not hold them
 	closeAgain time.Time       // when to try again to release the session
 	touched    []*Claim
@@ -104,6 +90,7 @@ func New(rules *Rules) *Session {
 		stored:   stored{claims: map[string]*storedClaim{}, others: map[string]*other{}},
 		own:      map[string]*Claim{},
 		unproven: map[*Claim]struct{}{},
+		doubtful: map[string]bool{},
 		unwanted: map[string]bool{},
 		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
 	}
@@ -171,7 +158,7 @@ func (s *Session) knows() bool { return s.step == Open && s.position > 0 }
 func (s *Session) Close(now time.Time) {
 	s.closing = true
 	if s.step == NotOpen {
-		s.step = Released
+		s.enter(Released)
 	}
 	s.limit = now.Add(s.Timing.ReleaseTimeout + timing.RequestTimeout)
 }
@@ -192,8 +179,10 @@ func (s *Session) open(now time.Time) (until time.Time) {
 	if now.Before(s.renewAt) {
 		return s.renewAt
 	}
-	s.step, s.id, s.secret, s.revision, s.lease, s.tries, s.settled = Opening, s.NewID(), s.NewSecret(), 0, nil, nil, false
+	s.id, s.secret, s.revision, s.lease, s.tries, s.settled = s.NewID(), s.NewSecret(), 0, nil, nil, false
+	s.enter(Opening)
 	s.opened = now
+	clear(s.doubtful)
 	s.forget()
 	s.write(now)
 	return time.Time{}
@@ -285,7 +274,8 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 		s.stand(now, r.Revision)
 		s.readBy(now.Add(verifyTime), r.Revision)
 	case s.step == Opening && (r.Outcome == core.Refused || r.Outcome == core.Failed):
-		s.step, s.renewAt = NotOpen, now.Add(s.Timing.RequestTimeout()/4+s.Random(s.Timing.RequestTimeout()/4))
+		s.enter(NotOpen)
+		s.renewAt = now.Add(s.Timing.RequestTimeout()/4 + s.Random(s.Timing.RequestTimeout()/4))
 	case r.Outcome == core.Refused && r.Named && r.Last == 0:
 		s.lose(now, core.BucketReplaced, "its record is gone")
 	case r.Outcome == core.Refused && r.Named && r.Last < s.revision:
@@ -316,7 +306,8 @@ func (s *Session) stand(now time.Time, revision uint64) {
 	if s.step != Opening {
 		return
 	}
-	s.step, s.openedAt = Open, s.moment(now)
+	s.enter(Open)
+	s.openedAt = s.moment(now)
 	s.readBy(now, revision)
 }
 
@@ -381,14 +372,15 @@ func (s *Session) verified(now time.Time, t try) {
 func (s *Session) lose(now time.Time, why core.Reason, words string) {
 	s.log(core.Warn, "Session is over", "session", s.id, "reason", string(why), "because", words)
 	s.others[s.id] = &other{name: s.Name, commitment: s.secret.Commitment(), named: s.naming(s.id)}
-	s.step, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = NotOpen, nil, nil, time.Time{}, 0, 0, now
-	s.id = ""
+	s.id, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = "", nil, nil, time.Time{}, 0, 0, now
 	s.forget()
+	if s.closing {
+		s.enter(Released)
+	} else {
+		s.enter(NotOpen)
+	}
 	for _, c := range s.list {
 		c.lost(now, why)
-	}
-	if s.closing {
-		s.step = Released
 	}
 	s.touchAll()
 }
@@ -475,8 +467,9 @@ func (s *Session) read(now time.Time, r *Result) {
 	case s.step == Open:
 		s.lose(now, core.BucketReplaced, "its record is gone")
 		return
-	default: // the write that was to open it was not applied, and may be later
-		s.step, s.renewAt = NotOpen, now
+	case s.step == Opening: // the write that was to open it was not applied, and may be later
+		s.enter(NotOpen)
+		s.renewAt = now
 	}
 	s.touchAll()
 }
@@ -576,7 +569,11 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	if own != nil {
 		s.count(c, -1)
 	}
+	before := *c
 	news := c.take(ch, s.moment(now))
+	if news {
+		c.wait = max(c.wait, s.leadersBefore(now, &before, c.owner))
+	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was
 		s.others[c.owner] = &other{status: vanished, closedAt: s.moment(now)}
 	}

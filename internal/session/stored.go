@@ -47,11 +47,12 @@ func (c *storedClaim) take(ch *Change, now lease.Moment) bool {
 		return false
 	}
 	r, known := &ch.Record, c.commitment
+	anybodys := c.kind == unclaimed || c.kind == released // the release may be of a term of which nothing is known
 	*c = storedClaim{kind: foreign, revision: ch.Revision, seen: now}
 	wait, isRelease := r.IsRelease()
 	switch {
 	case r.Instance == "" || ch.Unconditional: // no session writes so
-	case isRelease && (known == record.Commitment{} || r.Commitment == known) && r.Commitment.OpenedBy(r.Secret):
+	case isRelease && (anybodys || r.Commitment == known) && r.Commitment.OpenedBy(r.Secret):
 		c.kind, c.owner, c.attempt, c.wait, c.successors = released, r.Instance, r.Attempt, wait, r.Named()
 	case !isRelease && r.Released.IsZero() && r.StandDownMs >= 0:
 		c.kind, c.owner, c.attempt, c.since, c.commitment = claimed, r.Instance, r.Attempt, r.Since, r.Commitment
@@ -96,9 +97,9 @@ func (o *other) take(id string, ch *Change, now lease.Moment) bool {
 	news := ch.Revision > o.revision
 	o.revision = ch.Revision
 	switch {
-	case ch.Unconditional, r.Instance != id, r.ClosedBy != "": // whatever a stranger wrote, no renewal can follow
-		o.close(now, ch.Replaced)
-	case !r.Released.IsZero() && r.Commitment.OpenedBy(r.Secret) && (r.Commitment == o.commitment || o.commitment == record.Commitment{}):
+	case ch.Unconditional, r.Instance != id, r.ClosedBy != "", r.Commitment != o.commitment && o.commitment != record.Commitment{}:
+		o.close(now, ch.Replaced) // whatever a stranger wrote, no renewal can follow
+	case !r.Released.IsZero() && r.Commitment.OpenedBy(r.Secret):
 		o.status, o.overAt = ended, now.At
 	case !r.Released.IsZero():
 		o.close(now, ch.Replaced)

@@ -36,6 +36,8 @@ func (s *Session) vacancy(now time.Time, c *storedClaim) (ends time.Time, vacant
 		return time.Time{}, false
 	}
 	switch ends = s.passedOn(now, c); {
+	case o.status != open && c.revision > o.revision: // its session was over before it was stored: somebody else stored a copy, over another's claim
+		return later(ends, s.lapses(now, c.seen, 0)), true
 	case o.status == ended:
 		return ends, true
 	case o.status == closed && o.timed.Known() && o.closedOver == o.renewal: // it was closed over the renewal that this session has timed
@@ -51,6 +53,18 @@ func (s *Session) passedOn(now time.Time, c *storedClaim) time.Time {
 	wait := min(c.wait, s.longestWait())
 	passed, _ := s.moment(now).Since(c.seen)
 	return now.Add(wait + timing.Ahead(wait) - passed)
+}
+
+// leadersBefore returns for how long leaders before a claim may lead, as this session knows by what was stored before. The owner states no less, unless a
+// stranger wrote: it replaced a claim that was not to be replaced, or knows nothing of those whom that claim's taker had to wait for.
+func (s *Session) leadersBefore(now time.Time, before *storedClaim, owner string) time.Duration {
+	switch {
+	case before.kind == claimed && before.owner != owner && before.owner != s.id && s.others[before.owner].status == open:
+		return s.longestWait()
+	case before.kind == foreign:
+		return min(s.longestWait(), max(0, s.lapses(now, before.seen, 0).Sub(now)))
+	}
+	return max(0, s.passedOn(now, before).Sub(now))
 }
 
 // longestWait is for how long a taker waits at most.

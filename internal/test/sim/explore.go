@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/test/schedules"
 	"github.com/natscampaign/election/internal/test/sim/judge"
 )
 
@@ -23,13 +24,13 @@ type Explorer struct {
 	Speeds     bool // the candidates' clocks run at different speeds
 	Quarters   int  // how long the trouble lasts, in quarters of a TTL
 
-	Report func(*Result) (goOn bool) // is called with each schedule that breaks a promise
-	Part   func(first int) bool      // whether the schedules are played whose first fault has this number; nil for all
+	Report func(*schedules.Result) (goOn bool) // is called with each schedule that breaks a promise
+	Part   func(first int) bool                // whether the schedules are played whose first fault has this number; nil for all
 
 	Schedules int // that were played
 	Requests  int // that were made in all of them
 	Singles   int // schedules with one fault
-	Coverage  Coverage
+	Coverage  *schedules.Coverage
 }
 
 // exploreTTL is the TTL of the bucket.
@@ -116,6 +117,7 @@ func (x *explored) fate(o op) fate {
 
 // Run plays all schedules. It returns false if Report ended it.
 func (x *Explorer) Run() bool {
+	x.Coverage = schedules.NewCoverage(steps)
 	requests, ok := x.play(nil)
 	return ok && x.extend(nil, requests, 0)
 }
@@ -244,7 +246,7 @@ func (x *Explorer) play(disruptions []disruption) (requests int, goOn bool) {
 	result := run(s, faults)
 	x.Schedules++
 	x.Requests += faults.requests
-	x.Coverage.add(result.Coverage)
+	x.Coverage.Add(result.Coverage)
 	if len(result.Failures) > 0 {
 		goOn = x.Report(result)
 		return faults.requests, goOn

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/natscampaign/election/internal/test/schedules"
 )
 
 var quarters = flag.Int("quarters", 4, "for how many quarters of a TTL schedules with two faults are explored")
@@ -37,15 +39,15 @@ func explore(t *testing.T, x Explorer) {
 	workers := runtime.GOMAXPROCS(0)
 	began := time.Now()
 	var mu sync.Mutex
-	var failed *Result
+	var failed *schedules.Result
 	var all sync.WaitGroup
-	schedules, requests := 0, 0
-	var coverage Coverage
+	played, requests := 0, 0
+	coverage := schedules.NewCoverage(steps)
 	for i := range workers {
 		all.Go(func() {
 			part := x
 			part.Part = func(first int) bool { return first%workers == i }
-			part.Report = func(r *Result) bool {
+			part.Report = func(r *schedules.Result) bool {
 				mu.Lock()
 				defer mu.Unlock()
 				if failed == nil {
@@ -56,13 +58,13 @@ func explore(t *testing.T, x Explorer) {
 			part.Run()
 			mu.Lock()
 			defer mu.Unlock()
-			schedules, requests = schedules+part.Schedules, requests+part.Requests
-			coverage.add(&part.Coverage)
+			played, requests = played+part.Schedules, requests+part.Requests
+			coverage.Add(part.Coverage)
 		})
 	}
 	all.Wait()
-	fmt.Printf("sim: %d schedules with %d requests in %v\n", schedules, requests, time.Since(began).Round(time.Millisecond))
-	fmt.Print(&coverage)
+	fmt.Printf("sim: %d schedules with %d requests in %v\n", played, requests, time.Since(began).Round(time.Millisecond))
+	fmt.Print(coverage)
 	if failed != nil {
 		t.Errorf("%s\n%s", failed.Timeline(), strings.Join(failed.Failures, "\n"))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/natscampaign/election/internal/test/schedules"
 	"github.com/natscampaign/election/internal/test/sim/judge"
 	"github.com/natscampaign/election/internal/test/virtual"
 )
@@ -20,7 +21,7 @@ type world struct {
 	slots      []*slot
 	candidates []*candidate // all that ever existed
 	tally      judge.Tally
-	coverage   Coverage
+	coverage   *schedules.Coverage
 
 	faults      []*activeFault
 	roundBegan  time.Time
@@ -33,31 +34,18 @@ type world struct {
 	lastLed     time.Time      // when a leader was last seen
 }
 
-// Result is the outcome of a schedule.
-type Result struct {
-	Seed     uint64
-	Failures []string    // the promises that were broken, and how
-	Tally    judge.Tally // what occurred, and how often
-	Coverage *Coverage
-	Overlaps map[string]time.Duration // the longest allowed overlap of two leaders, by its excuse
-	timeline func() string
-}
-
-// Timeline returns the script and the journal of the schedule.
-func (r *Result) Timeline() string { return r.timeline() }
-
 // epoch is when all schedules begin.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Run plays the schedule of a seed, without faults and acts whose names contain one of the given texts. The seed decides everything: the
 // schedule is the same each time.
-func Run(seed uint64, without ...string) *Result {
+func Run(seed uint64, without ...string) *schedules.Result {
 	return run(newScript(seed, without...), nil)
 }
 
 // run plays a schedule. If faults are given, these are all that happen to requests, and nothing is random.
-func run(s *script, faults *explored) *Result {
-	w := &world{explored: faults, script: s, Engine: virtual.Engine{Now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch, coverage: Coverage{map[move]int{}, map[string]bool{}}}
+func run(s *script, faults *explored) *schedules.Result {
+	w := &world{explored: faults, script: s, Engine: virtual.Engine{Now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch, coverage: schedules.NewCoverage(steps)}
 	w.judge = judge.New(s.ttl, s.longest(), s.named, w.journal, w.tally)
 	w.server = newServer(w)
 	for i := range s.plans {
@@ -85,9 +73,9 @@ func run(s *script, faults *explored) *Result {
 		}
 	}
 	w.finish()
-	return &Result{
-		Seed: s.seed, Failures: w.judge.Failures, Tally: w.tally, Overlaps: w.judge.Longest, Coverage: &w.coverage,
-		timeline: func() string { return fmt.Sprintf("seed %d: %v%v%v", s.seed, s, faults, w.journal) },
+	return &schedules.Result{
+		Seed: s.seed, Failures: w.judge.Failures, Tally: w.tally, Overlaps: w.judge.Longest, Coverage: w.coverage,
+		Timeline: func() string { return fmt.Sprintf("seed %d: %v%v%v", s.seed, s, faults, w.journal) },
 	}
 }
 

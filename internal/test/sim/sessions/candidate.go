@@ -3,6 +3,7 @@ package sessions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
@@ -117,7 +118,7 @@ func (x *term) EndContext() {
 	if w := x.c.work; w != nil && w.term == &x.Term && !w.ending {
 		w.ending = true
 		w.returns.Stop()
-		x.c.p.w.After(x.c.p.plan.lingers, func() { x.c.p.act(func() { x.c.workReturns(w) }) })
+		x.c.p.w.After(x.c.lingers(), func() { x.c.p.act(func() { x.c.workReturns(w) }) })
 	}
 }
 
@@ -129,6 +130,11 @@ func (x *term) StartWork() {
 		w := c.work
 		w.returns = c.p.w.After(d, func() { c.p.act(func() { c.workReturns(w) }) })
 	}
+}
+
+// lingers returns how long work goes on after its context has ended.
+func (c *candidate) lingers() time.Duration {
+	return c.p.plan.lingers[slices.Index(c.p.w.script.keys, c.key)]
 }
 
 // work is one call of the function given to Run.

@@ -1,27 +1,36 @@
 package sessions
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // ledger is what is known of a key.
 type ledger struct {
-	newest  uint64 // the largest number of a term that led, in this bucket
-	remade  int    // how often the bucket had been made again then
-	since   time.Time
-	two     bool
-	overlap time.Duration
+	newestBy *process
+	newest   uint64 // the largest number of a term that led, in this bucket
+	remade   int    // how often the bucket had been made again then
+	excuse   string // of two that lead at present
+	since    time.Time
 }
 
 // renewed is a session, and when the last write of its record was sent that was stored.
 type renewed struct {
 	id   string
 	sent time.Time
+}
+
+// storedAt is when a claim was stored, and its commitment.
+type storedAt struct {
+	at         time.Time
+	commitment record.Commitment
 }
 
 // check judges what all candidates report now.
@@ -59,36 +68,55 @@ func (w *world) judgeLeader(c *candidate, l *ledger) {
 		return
 	}
 	c.leads, c.number = true, c.term.Core.Number
-	w.count("term led")
+	w.count(led)
 	if l.remade != w.server.remade {
 		l.remade, l.newest = w.server.remade, 0
 	}
-	if c.number <= l.newest && len(w.server.rewound) == 0 && w.server.remade == 0 {
+	if c.number > l.newest {
+		l.newest, l.newestBy = c.number, c.p
+	} else if len(w.server.rewound) == 0 && w.server.remade == 0 && w.excuse(c, l.newestBy, l.newest) == "" {
 		w.fail("P5", c.name(), fmt.Sprintf("leads in term %d after term %d", c.number, l.newest))
 	}
-	l.newest = max(l.newest, c.number)
 }
 
-// judgeOverlap judges that at most one leads a key. Where history has gone back, two may for as long as two leases.
+// judgeOverlap judges that at most one leads a key.
 func (w *world) judgeOverlap(key string, l *ledger, leaders []*candidate) {
-	if l.two {
-		l.overlap = max(l.overlap, w.Now.Sub(l.since))
+	if l.excuse != "" {
+		w.overlaps[l.excuse] = max(w.overlaps[l.excuse], w.Now.Sub(l.since))
 	}
-	if l.two = len(leaders) > 1; !l.two {
+	before := l.excuse
+	if l.excuse = ""; len(leaders) < 2 {
 		return
 	}
-	if l.since.IsZero() || w.Now.Sub(l.since) > l.overlap {
+	slices.SortFunc(leaders, func(a, b *candidate) int { return cmp.Compare(a.term.Core.Number, b.term.Core.Number) })
+	first, second := leaders[0], leaders[len(leaders)-1]
+	if l.excuse = w.excuse(first, second.p, second.term.Core.Number); l.excuse == "" {
+		w.fail("P2", key, fmt.Sprintf("is led by %s in term %d and by %s in term %d", first.name(), first.term.Core.Number, second.name(), second.term.Core.Number))
+	}
+	if before == "" {
 		l.since = w.Now
+		w.count(l.excuse)
 	}
-	recent := false
+}
+
+// excuse returns why a process may have come to lead beside another: where history has gone back, for as long as two leases; and after a stranger has pretended
+// that a term or a session is over, if the process was not told of that term, or session, before it took the key. It returns "" if nothing excuses that.
+func (w *world) excuse(first *candidate, second *process, number uint64) string {
 	for _, at := range w.server.rewound {
-		recent = recent || w.Now.Sub(at) < 3*w.script.ttl
+		if w.Now.Sub(at) < 3*w.script.ttl {
+			return rewound
+		}
 	}
-	if !recent {
-		w.fail("P2", key, fmt.Sprintf("is led by %s in term %d and by %s in term %d", leaders[0].name(), leaders[0].term.Core.Number, leaders[1].name(), leaders[1].term.Core.Number))
-	} else {
-		w.count("two leaders after history went back")
+	own, claim := session.SessionKey(first.p.session.ID()), session.ClaimKey(first.key)
+	recent := func(key string) bool { return w.forged[key].Add(3 * w.script.ttl).After(w.Now) }
+	untold := func(of record.Commitment) bool {
+		at, told := second.told[of]
+		return !told || at.After(w.claims[number].at)
 	}
+	if recent(claim) && untold(w.claims[first.term.Core.Number].commitment) || recent(own) && untold(first.p.session.Secret().Commitment()) {
+		return believed
+	}
+	return ""
 }
 
 // stored judges a write when it is stored.
@@ -109,6 +137,7 @@ func (w *world) stored(q *write, before, e *entry) {
 		over = before.Revision
 	}
 	w.journalWrite(name, what, over, e.Revision, w.Now.Sub(q.sent))
+	w.claims[e.Revision] = storedAt{w.Now, q.record.Commitment}
 	if q.by == nil || q.by.crashed {
 		return
 	}
@@ -126,7 +155,7 @@ func (w *world) stored(q *write, before, e *entry) {
 		if q.key == session.ClaimKey(c.key) && c.busy() && before != nil && c.term != nil && c.term.Core.Number == before.Revision {
 			w.fail("P3", c.name(), "releases the key before its callbacks and work have returned")
 		}
-		if claim := w.server.keys[session.ClaimKey(c.key)]; q.key == session.SessionKey(q.record.Instance) && c.busy() && claim != nil && claim.Record.Instance == q.record.Instance {
+		if claim := w.server.keys[session.ClaimKey(c.key)]; q.key == session.SessionKey(q.record.Instance) && c.busy() && claim != nil && claim.Record.Instance == q.record.Instance && claim.Record.Released.IsZero() {
 			w.fail("P3", c.name(), "releases the session before the callbacks and work of this key have returned")
 		}
 	}

@@ -14,16 +14,15 @@ import (
 
 // process is a process with one session, which campaigns for all keys. It drives the session across a link that may be spoiled.
 type process struct {
-	w      *world
-	index  int
-	plan   *plan
-	name   string
-	clock  judge.Clock
-	dice   *virtual.Dice
-	ids    uint64
-	world  core.World
-	rules  session.Rules
-	bucket time.Time // when the bucket was created, as it knows
+	w     *world
+	index int
+	plan  *plan
+	name  string
+	clock judge.Clock
+	dice  *virtual.Dice
+	ids   uint64
+	world core.World
+	rules session.Rules
 
 	session    *session.Session
 	candidates []*candidate // one for each key
@@ -36,16 +35,17 @@ type process struct {
 	troubled   time.Time // when a fault last affected its requests or deliveries
 
 	renewed  renewed
+	told     map[record.Commitment]time.Time // when it was first told of a term, or a session
 	requests int
 	last     time.Time // when a request was last made
 	burst    int
 }
 
 // start starts a process in a slot.
-func (w *world) start(index int) *process {
+func (w *world) start(index int) {
 	plan := &w.script.plans[index]
 	w.started++
-	p := &process{w: w, index: index, plan: plan, name: fmt.Sprint(plan.name, w.started), dice: virtual.NewDice(w.script.seed, virtual.Mix(uint64(index), uint64(w.started), 31))}
+	p := &process{told: map[record.Commitment]time.Time{}, w: w, index: index, plan: plan, name: fmt.Sprint(plan.name, w.started), dice: virtual.NewDice(w.script.seed, virtual.Mix(uint64(index), uint64(w.started), 31))}
 	p.clock = judge.Clock{Began: epoch, Drift: plan.drift, Unslewed: plan.unslewed}
 	p.consumer.p = p
 	p.world = core.World{
@@ -62,7 +62,7 @@ func (w *world) start(index int) *process {
 		Slewed: func() (time.Duration, bool) { return p.clock.Slewed(w.Now), !plan.onlySlewed },
 	}
 	p.world.Started = p.clocks()
-	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, BucketCreated: w.server.created, World: &p.world}
+	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, BucketCreated: w.server.created, World: &p.world, Stepped: p.stepped, ClaimStepped: p.claimStepped}
 	p.session = session.New(&p.rules)
 	w.processes = append(w.processes, p)
 	w.slots[index] = p
@@ -74,7 +74,6 @@ func (w *world) start(index int) *process {
 		c.start()
 	}
 	p.goOn()
-	return p
 }
 
 func (p *process) newID() string {
@@ -155,6 +154,7 @@ func (p *process) call(op *session.Op) {
 		p.act(func() {
 			if !answered {
 				answered = true
+				p.learn(r.Changes)
 				p.session.Done(p.now(), o.ID, &r)
 				p.goOn()
 			}
@@ -190,6 +190,15 @@ func (p *process) call(op *session.Op) {
 		}
 		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
 	})
+}
+
+// learn takes note of the terms and sessions of which the process is told.
+func (p *process) learn(changes []session.Change) {
+	for i := range changes {
+		if r := &changes[i].Record; r.Released.IsZero() && p.told[r.Commitment].IsZero() {
+			p.told[r.Commitment] = p.w.Now
+		}
+	}
 }
 
 // fate is what happens to one request.
@@ -271,6 +280,7 @@ func (x *consumer) deliver(e *entry) {
 	w.At(at, func() {
 		p.act(func() {
 			if x.joins == joins {
+				p.learn([]session.Change{e.Change})
 				p.session.Seen(p.now(), []session.Change{e.Change}, e.Revision)
 				p.goOn()
 			}

@@ -30,7 +30,7 @@ type plan struct {
 	onlySlewed  bool
 	work        bool
 	callbacks   time.Duration
-	lingers     time.Duration
+	lingers     []time.Duration // of each key
 	workReturns time.Duration
 	startsLater bool
 	witness     bool
@@ -77,6 +77,7 @@ type act struct {
 	victim int
 	key    int
 	draw   time.Duration
+	chance uint64
 }
 
 // actKind is a kind of act.
@@ -93,6 +94,11 @@ const (
 	forgeClaim
 	closeByStranger
 	spoilSession
+	forgeClaimRelease
+	forgeSessionRelease
+	restore
+	clone
+	forgeSettled
 	rewind
 	remake
 	numActs
@@ -100,8 +106,21 @@ const (
 
 var actNames = [numActs]string{
 	"starts", "is stopped", "crashes", "stops a key", "resigns a key", "hands a key over", "an operator evicts a claim",
-	"a stranger writes a claim of a session that never was", "a stranger closes a session", "a stranger overwrites a session", "history goes back", "the bucket is made again",
+	"a stranger writes a claim of a session that never was", "a stranger closes a session", "a stranger overwrites a session",
+	"a stranger forges the release of a claim", "a stranger forges the release of a session", "a stranger restores an older record", "a clone renews a session",
+	"a stranger writes that the bucket is settled", "history goes back", "the bucket is made again",
 }
+
+// What else must occur.
+const (
+	witnessed = "released by a witness"
+	late      = "released by a witness that is late"
+	led       = "term led"
+	rewound   = "two leaders after history went back"
+	believed  = "two leaders after a forged release of a term of which the second knew nothing"
+)
+
+var others = [...]string{witnessed, late, led}
 
 // newScript returns the script of a seed, without faults and acts whose names contain one of the given texts.
 func newScript(seed uint64, without ...string) *script {
@@ -123,11 +142,14 @@ func newScript(seed uint64, without ...string) *script {
 	slewed := d.Chance(0.25)
 	for i := range 2 + d.IntN(3) {
 		p := plan{
-			name: string(rune('a' + i)), work: d.Chance(0.7), callbacks: d.UpTo(s.ttl / 20), lingers: d.UpTo(s.ttl / 4),
+			name: string(rune('a' + i)), work: d.Chance(0.7), callbacks: d.UpTo(s.ttl / 20),
 			startsLater: i > 0 && d.Chance(0.2), witness: d.Chance(0.5),
 		}
+		for range s.keys {
+			p.lingers = append(p.lingers, d.UpTo(s.ttl/4))
+		}
 		if d.Chance(0.1) {
-			p.lingers = d.UpTo(3 * s.ttl)
+			p.lingers[d.IntN(len(s.keys))] = d.UpTo(3 * s.ttl)
 		}
 		if d.Chance(0.1) {
 			p.workReturns = d.Between(s.ttl/2, 5*s.ttl)
@@ -161,7 +183,7 @@ func (s *script) newRound(d *virtual.Dice, without []string) round {
 	}
 	rare := d.Chance(0.15)
 	for range d.IntN(8) {
-		a := act{kind: actKind(d.IntN(int(numActs))), at: d.UpTo(r.length), victim: d.IntN(len(s.plans)), key: d.IntN(len(s.keys)), draw: d.UpTo(2 * s.ttl)}
+		a := act{kind: actKind(d.IntN(int(numActs))), at: d.UpTo(r.length), victim: d.IntN(len(s.plans)), key: d.IntN(len(s.keys)), draw: d.UpTo(2 * s.ttl), chance: d.Uint64()}
 		if a.kind == rewind && !rare || leftOut(actNames[a.kind]) {
 			continue
 		}

@@ -3,6 +3,7 @@ package sessions
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
@@ -17,7 +18,8 @@ type server struct {
 	created  time.Time
 	sequence uint64
 	keys     map[string]*entry
-	past     []step // what it was before each change, the oldest first
+	past     []step   // what it was before each change, the oldest first
+	written  []*entry // by processes: what strangers may restore
 	remade   int
 	rewound  []time.Time
 }
@@ -81,6 +83,9 @@ func (s *server) apply(q *write) session.Result {
 	s.keys[q.key] = e
 	if q.expires > 0 {
 		e.expiry = s.w.After(q.expires+s.w.dice.UpTo(lateExpiry), func() { s.expire(e) })
+	}
+	if q.by != nil && (strings.HasPrefix(q.key, "c.") || s.w.dice.Chance(0.1)) { // renewals are many
+		s.written = append(s.written, e)
 	}
 	s.w.stored(q, before, e)
 	for _, p := range s.w.processes {

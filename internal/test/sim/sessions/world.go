@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/test/schedules"
 	"github.com/natscampaign/election/internal/test/sim/judge"
 	"github.com/natscampaign/election/internal/test/virtual"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -28,31 +28,23 @@ type world struct {
 	quiet     bool
 	closing   bool
 	tally     judge.Tally
+	coverage  *schedules.Coverage
 	failures  []string
 	keys      map[string]*ledger
+	claims    map[uint64]storedAt  // by their revisions
+	forged    map[string]time.Time // when a stranger last forged a release, or restored a record, by the key of the bucket
+	overlaps  map[string]time.Duration
 }
-
-// Result is the outcome of a schedule.
-type Result struct {
-	Seed     uint64
-	Failures []string // the promises that were broken, and how
-	Tally    judge.Tally
-	Overlap  time.Duration // the longest time of two leaders that is allowed, because history had gone back
-	timeline func() string
-}
-
-// Timeline returns the script and the journal of the schedule.
-func (r *Result) Timeline() string { return r.timeline() }
 
 // epoch is when all schedules begin.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Run plays the schedule of a seed, without faults and acts whose names contain one of the given texts.
-func Run(seed uint64, without ...string) *Result {
+func Run(seed uint64, without ...string) *schedules.Result {
 	s := newScript(seed, without...)
 	w := &world{
 		Engine: virtual.Engine{Now: epoch}, script: s, dice: virtual.NewDice(seed, 2), journal: &judge.Journal{Began: epoch},
-		tally: judge.Tally{}, slots: make([]*process, len(s.plans)), keys: map[string]*ledger{},
+		tally: judge.Tally{}, coverage: schedules.NewCoverage(steps), slots: make([]*process, len(s.plans)), keys: map[string]*ledger{}, claims: map[uint64]storedAt{}, forged: map[string]time.Time{}, overlaps: map[string]time.Duration{},
 	}
 	w.server = newServer(w)
 	for _, key := range s.keys {
@@ -71,11 +63,10 @@ func Run(seed uint64, without ...string) *Result {
 		}
 	}
 	w.finish()
-	r := &Result{Seed: seed, Failures: w.failures, Tally: w.tally, timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) }}
-	for _, l := range w.keys {
-		r.Overlap = max(r.Overlap, l.overlap)
+	return &schedules.Result{
+		Seed: seed, Failures: w.failures, Tally: w.tally, Coverage: w.coverage, Overlaps: w.overlaps,
+		Timeline: func() string { return fmt.Sprintf("seed %d: %v%v", seed, s, w.journal) },
 	}
-	return r
 }
 
 func (w *world) pass(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
@@ -125,10 +116,7 @@ func (w *world) beginFault(f *fault) {
 		switch f.kind {
 		case linkCut:
 			w.count(faultNames[f.kind])
-			if p.cutUntil.Before(until) {
-				p.cutUntil, p.troubled = until, timeutil.Later(p.troubled, until)
-				w.At(until, func() { p.act(p.heal) })
-			}
+			p.cutOff(until)
 		case frozen:
 			w.count(faultNames[f.kind])
 			if p.frozen.Before(until) {
@@ -143,6 +131,14 @@ func (w *world) beginFault(f *fault) {
 	w.After(f.length, func() {
 		w.faults = slices.DeleteFunc(w.faults, func(other *fault) bool { return other == f })
 	})
+}
+
+// cutOff cuts the link of the process.
+func (p *process) cutOff(until time.Time) {
+	if p.cutUntil.Before(until) {
+		p.cutUntil, p.troubled = until, timeutil.Later(p.troubled, until)
+		p.w.At(until, func() { p.act(p.heal) })
+	}
 }
 
 // heal is called when a link is there again.
@@ -165,7 +161,7 @@ func (w *world) perform(a *act) {
 			w.start(a.victim)
 		}
 		return
-	case evict, forgeClaim, closeByStranger, spoilSession, rewind, remake:
+	case evict, forgeClaim, closeByStranger, spoilSession, forgeClaimRelease, forgeSessionRelease, restore, clone, forgeSettled, rewind, remake:
 		w.actOnBucket(a, session.ClaimKey(key), p)
 		return
 	}
@@ -179,7 +175,7 @@ func (w *world) perform(a *act) {
 	case stop:
 		w.stop(p)
 	case crash:
-		w.crash(p, a.draw)
+		w.crash(p, a)
 	case stopKey:
 		p.act(func() { c.restarts = true; c.stop(); p.goOn() })
 	case resign:
@@ -189,34 +185,6 @@ func (w *world) perform(a *act) {
 			p.act(func() { c.handOver(to); p.goOn() })
 		}
 	}
-}
-
-// actOnBucket is what an operator, a stranger or a disaster does to the bucket.
-func (w *world) actOnBucket(a *act, claim string, p *process) {
-	w.count(actNames[a.kind])
-	w.note("", actNames[a.kind])
-	q := &write{sent: w.Now, key: claim, record: record.Record{Name: "operator"}}
-	switch a.kind {
-	case rewind:
-		w.server.rewind(min(a.draw, w.Now.Sub(w.server.created)/2))
-		return
-	case remake:
-		w.server.remake()
-		return
-	case forgeClaim:
-		q.record = record.Record{Name: "x", Instance: "x.1", Attempt: "x.2"}
-	case closeByStranger, spoilSession:
-		if p == nil || w.server.keys[session.SessionKey(p.session.ID())] == nil {
-			return
-		}
-		e := w.server.keys[session.SessionKey(p.session.ID())]
-		q.key = e.Key
-		if a.kind == closeByStranger {
-			q.conditional, q.replaces, q.record, q.expires = true, e.Revision, e.Record, 4*w.script.ttl
-			q.record.Attempt, q.record.ClosedBy = fmt.Sprint("x.", w.server.sequence), "x"
-		}
-	}
-	w.server.apply(q)
 }
 
 // stop ends a process in order.
@@ -233,22 +201,26 @@ func (w *world) stop(p *process) {
 	})
 }
 
-// crash ends a process without any order. A witness may release its session soon.
-func (w *world) crash(p *process, after time.Duration) {
+// crash ends a process without any order. A witness may release its session soon, or late.
+func (w *world) crash(p *process, a *act) {
 	p.crashed = true
 	w.slots[p.index] = nil
 	secret, id := p.session.Secret(), p.session.ID()
 	if !p.plan.witness || id == "" {
 		return
 	}
-	w.After(after%(100*time.Millisecond), func() {
+	after, name := a.draw%(100*time.Millisecond), witnessed
+	if a.chance%4 == 0 {
+		after, name = a.draw, late
+	}
+	w.After(after, func() {
 		e := w.server.keys[session.SessionKey(id)]
 		if e == nil || e.Record.Commitment != secret.Commitment() || e.Record.ClosedBy != "" || !e.Record.Released.IsZero() {
 			return
 		}
 		r := e.Record
 		r.Attempt, r.Released, r.Secret, r.Reason = "w."+id, w.Now, secret, string(core.Died)
-		w.count("released by a witness")
+		w.count(name)
 		w.server.apply(&write{by: p, sent: w.Now, key: e.Key, record: r, replaces: e.Revision, conditional: true})
 		w.check()
 	})
@@ -301,8 +273,9 @@ func (w *world) tryHandover() {
 		return
 	}
 	w.stop(first.p)
-	w.pass(first.p.plan.lingers + 4*first.p.plan.callbacks + time.Second)
-	if first.p.plan.lingers > w.script.timing.ReleaseTimeout/2 {
+	lingers := slices.Max(first.p.plan.lingers)
+	w.pass(lingers + 4*first.p.plan.callbacks + time.Second)
+	if lingers > w.script.timing.ReleaseTimeout/2 {
 		return
 	}
 	for _, key := range w.script.keys {
