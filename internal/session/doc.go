@@ -22,6 +22,8 @@
 //     lease himself waits for a whole lease from when he saw that it is closed, whoever closed it.
 //   - A claim is taken by a write over its revision: if it is released, or its session is; if its session is closed; if a stranger wrote it; or if the
 //     key was never claimed. Package session.vacancy says for how long the taker waits then.
+//   - Whoever may write the key settled is believed: after the bucket was made again, a false one has first takers lead beside leaders of the bucket before,
+//     for up to a lease.
 //   - Whoever takes a claim states for how long it waits, and its own successor waits at least as long.
 //
 // # How it is driven

@@ -109,12 +109,15 @@ func (w *world) holderOf(claim string) *process {
 	return nil
 }
 
-// restore writes a record over what is stored that was stored under the same key before.
+// restore writes a record over what is stored that was stored under the same key before. That the bucket is settled is believed, whoever writes it.
 func (w *world) restore(a *act) bool {
 	if len(w.server.written) == 0 {
 		return false
 	}
 	old := w.server.written[virtual.Mix(a.chance, 3)%uint64(len(w.server.written))]
+	if old.Key == "settled" {
+		return false
+	}
 	w.forged[old.Key] = w.Now
 	w.server.apply(&write{sent: w.Now, key: old.Key, record: old.Record, replaces: w.server.revision(old.Key), conditional: true, expires: w.expires(old.Key)})
 	return true
