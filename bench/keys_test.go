@@ -22,13 +22,17 @@ import (
 
 const keysTTL = 15 * time.Second
 
-// BenchmarkOneMember has one process lead 2,000 keys for some TTLs, and shows what that costs the process: as the only member of a group,
-// and with as many elections of etcd that share one lease. The servers are other processes.
+// BenchmarkOneMember has one process lead 2,000 keys for some TTLs, and shows what that costs the process: as the only member of a group, by one session,
+// and with as many elections of etcd that share one lease; the latter two also with 20,000. The servers are other processes.
 func BenchmarkOneMember(b *testing.B) {
-	for name, lead := range map[string]func(tb testing.TB, n, ttls int){"group": oneMember, "etcd": oneLease} {
-		b.Run(name, func(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		lead func(tb testing.TB, n, ttls int)
+		keys int
+	}{{"group", oneMember, 2000}, {"session", oneSession, 2000}, {"etcd", oneLease, 2000}, {"session", oneSession, 20_000}, {"etcd", oneLease, 20_000}} {
+		b.Run(fmt.Sprintf("%s-%d", c.name, c.keys), func(b *testing.B) {
 			for b.Loop() {
-				lead(b, 2000, *ttls)
+				c.lead(b, c.keys, *ttls)
 			}
 		})
 	}

@@ -24,7 +24,7 @@ const (
 	// claimsAtOnce bounds the writes of claims that are under way.
 	claimsAtOnce = 256
 	// proveDelay is how long a claim waits at most that only a later renewal proves, so that one renewal proves many.
-	proveDelay = 20 * time.Millisecond
+	proveDelay = 250 * time.Millisecond
 )
 
 // Rules are what never changes for a session.
@@ -359,11 +359,13 @@ func (s *Session) verified(now time.Time, t try) {
 	if next.Left(now, s.Boot) <= 0 || s.lease != nil && !s.leads(now) { // what comes after the deadline counts for nothing
 		return
 	}
+	first := s.lease == nil
 	s.lease = next
 	for _, c := range s.list {
-		c.verified(t.sent)
+		if c.verified(t.sent); first || c.term != nil {
+			s.touch(c)
+		}
 	}
-	s.touchAll()
 	s.releaseAllUnwanted(now)
 	s.prune(now)
 }
