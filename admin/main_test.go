@@ -27,8 +27,7 @@ var (
 	republished    = fleettest.Republished
 	withoutMarkers = fleettest.WithoutMarkers
 
-	operator   = (*fleet).Operator
-	candidates = (*fleet).LeaderWith
+	operator = (*fleet).Operator
 
 	ctx = context.Background()
 )

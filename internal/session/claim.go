@@ -232,7 +232,7 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	r.Metadata = c.metadata
 	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
-	c.write(now, r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
+	c.write(r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
 		if outcome == core.Unknown {
 			s.doubtful[r.Attempt] = true
 		}
@@ -265,7 +265,7 @@ func (s *Session) wonOver(st *storedClaim) core.Reason {
 }
 
 // write writes over the claim. then is not called if the session is over when the answer comes.
-func (c *Claim) write(now time.Time, r record.Record, replaces uint64, limit time.Time, then func(time.Time, core.Outcome)) {
+func (c *Claim) write(r record.Record, replaces uint64, limit time.Time, then func(time.Time, core.Outcome)) {
 	s, id := c.s, c.s.id
 	c.underWay = true
 	s.claimsUnderWay++
@@ -442,7 +442,7 @@ func (c *Claim) give(now time.Time) {
 	if c.target != (record.Successor{}) {
 		r.SetSuccessors([]record.Successor{c.target})
 	}
-	c.write(now, r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, _ core.Outcome) {
+	c.write(r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, _ core.Outcome) {
 		c.again = now.Add(timing.MinPause) // unless it was applied: then the term is over
 	})
 }
