@@ -63,9 +63,13 @@ func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
 		return c.refused(err)
 	}
 	made := stream.CachedInfo()
-	pinned := c.over(made.Config, WritesMarkers(made))
+	return c.writeIdentity(ctx, js, made, c.over(made.Config, WritesMarkers(made)))
+}
+
+// writeIdentity has a stream that was made say which it is, see [CreatedOf].
+func (c Config) writeIdentity(ctx context.Context, js jetstream.JetStream, made *jetstream.StreamInfo, pinned jetstream.StreamConfig) error {
 	pin(&pinned, made)
-	err = UntilRefused(ctx, js.Conn(), ToChange(APIPrefix(js), c.Name), func(ctx context.Context) error {
+	err := UntilRefused(ctx, js.Conn(), ToChange(APIPrefix(js), c.Name), func(ctx context.Context) error {
 		_, err := js.UpdateStream(ctx, pinned)
 		return err
 	})
@@ -86,8 +90,13 @@ const (
 // CreateReplicated is Create with three replicas, where c does not say how many, or with one where the server refuses three. It returns how many
 // there are, and why not three. A cluster whose servers are just starting has no room for three yet, so it is asked for a few seconds.
 func (c Config) CreateReplicated(ctx context.Context, js jetstream.JetStream) (replicas int, refusal, err error) {
+	return c.replicated(ctx, func(ctx context.Context, c Config) error { return c.Create(ctx, js) })
+}
+
+// replicated has a bucket made with as many replicas as CreateReplicated says.
+func (c Config) replicated(ctx context.Context, create func(context.Context, Config) error) (replicas int, refusal, err error) {
 	if c.Replicas != 0 || c.Storage == jetstream.MemoryStorage {
-		return max(1, c.Replicas), nil, c.Create(ctx, js)
+		return max(1, c.Replicas), nil, create(ctx, c)
 	}
 	c.Replicas = DefaultReplicas
 	patience := StartOfCluster
@@ -95,7 +104,7 @@ func (c Config) CreateReplicated(ctx context.Context, js jetstream.JetStream) (r
 		patience = min(patience, time.Until(deadline)/2)
 	}
 	for began := time.Now(); ; {
-		refusal = c.Create(ctx, js)
+		refusal = create(ctx, c)
 		if !hasErrorCode(refusal, noRoom) || time.Since(began) > patience || timeutil.Pause(ctx, startRetry) != nil {
 			break
 		}
@@ -104,7 +113,7 @@ func (c Config) CreateReplicated(ctx context.Context, js jetstream.JetStream) (r
 		return c.Replicas, nil, refusal
 	}
 	c.Replicas = 1
-	return c.Replicas, refusal, c.Create(ctx, js)
+	return c.Replicas, refusal, create(ctx, c)
 }
 
 const (
@@ -270,6 +279,10 @@ func (c Config) over(now jetstream.StreamConfig, markers bool) jetstream.StreamC
 
 // canChange returns an error if a bucket that exists cannot be made what c says.
 func (c Config) canChange(info Info) error {
+	if info.SessionTTL > 0 {
+		return fmt.Errorf("%w: %q is made for sessions, and is not changed: with a TTL the claims of its keys would expire while they are led; 'nats stream edit %s' changes its replicas and limits",
+			ErrUnsuitable, c.Name, StreamName(c.Name))
+	}
 	if info.Stream.Config.Storage != c.Storage {
 		return fmt.Errorf("%w: %q exists and is kept in %v storage, which cannot be changed: remove it first, or ask for that storage", ErrUnsuitable, c.Name, info.Stream.Config.Storage)
 	}

@@ -128,10 +128,10 @@ func (h Holder) neededTTL(noted time.Duration) time.Duration {
 	}
 }
 
-// SuitableTTL returns the TTL of a bucket, if candidates go by it. Else it returns the one that the bucket has had, or as its records tell, or the default.
+// SuitableTTL returns the TTL of a bucket, if candidates go by it, or that of its sessions. Else it returns the one that the bucket has had, or as its records tell, or the default.
 func (b *Bucket) SuitableTTL(ctx context.Context, info Info) (time.Duration, error) {
-	if info.HasTTL() {
-		return info.TTL, nil
+	if info.HasTTL() || info.SessionTTL > 0 {
+		return info.LeaseTTL(), nil
 	}
 	if noted := notedTTL(&info.Stream.Config); noted > 0 {
 		return noted, nil
@@ -145,7 +145,7 @@ func (b *Bucket) SuitableTTL(ctx context.Context, info Info) (time.Duration, err
 
 // Doubt says why a bucket may not be one for elections, in words that follow "the bucket"; "" if it is one.
 func (b *Bucket) Doubt(ctx context.Context, info Info) (string, error) {
-	if info.HasTTL() {
+	if info.HasTTL() || info.SessionTTL > 0 {
 		return "", nil
 	}
 	c, err := b.Contents(ctx, info)

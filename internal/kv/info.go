@@ -37,7 +37,24 @@ type Info struct {
 	Took       time.Duration         // how long the server took to answer
 	Choria     bool                  // the bucket was made for candidates of Choria, so that it announces no expiries
 	Remembers  bool                  // the releases of elections never expire, see [RemembersMetadata]
+	SessionTTL time.Duration         // of the sessions in a bucket that is made for them; 0 in one for elections
 	PlainNames bool                  // bare names are known to be stored in the bucket, as candidates of Choria do
+}
+
+// LeaseTTL returns the TTL that leases have: that of the bucket or, in one for sessions, that of the sessions.
+func (i Info) LeaseTTL() time.Duration {
+	if i.SessionTTL > 0 {
+		return i.SessionTTL
+	}
+	return i.TTL
+}
+
+// Now returns the present time of the server's clock, or of this host's if the bucket does not describe its stream.
+func (i Info) Now() time.Time {
+	if i.Stream == nil || i.Stream.TimeStamp.IsZero() {
+		return time.Now()
+	}
+	return i.Stream.TimeStamp.Add(time.Since(i.Read.Add(i.Took / 2)))
 }
 
 // Load asks the server about the bucket once.
@@ -90,6 +107,9 @@ func IsUnfit(err error) bool {
 
 // EditAdvice says how to change the bucket into one that is fit for elections, with further flags of the command.
 func (i Info) EditAdvice(flags ...string) string {
+	if i.SessionTTL > 0 { // which CreateBucket does not change
+		return fmt.Sprintf("run 'nats stream edit %s'", strings.Join(append([]string{StreamName(i.Bucket)}, flags...), " "))
+	}
 	if i.PlainNames && !i.Choria && i.MarkerTTL <= 0 && !slices.Contains(flags, "--choria-compatible") {
 		flags = append(flags, "--choria-compatible")
 	}
@@ -101,6 +121,9 @@ const Idle = "stop all candidates, or pause the elections and have their leaders
 
 // RemakeAdvice says how to make the bucket again where no change makes it fit.
 func (i Info) RemakeAdvice() string {
+	if i.SessionTTL > 0 {
+		return fmt.Sprintf("close all sessions, then run 'election-cli bucket rm --bucket %s', and have session.Open make the bucket again", i.Bucket)
+	}
 	ttl, first := i.TTL, ""
 	if !i.HasTTL() {
 		ttl = timing.DefaultTTL
@@ -121,13 +144,24 @@ func (i Info) RemakeAdvice() string {
 // InfoOf returns what the status of a bucket says.
 func InfoOf(status jetstream.KeyValueStatus) Info {
 	i := Info{Bucket: status.Bucket(), TTL: status.TTL(), History: status.History(), MarkerTTL: status.LimitMarkerTTL()}
-	s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo })
-	if !ok || s.StreamInfo() == nil {
-		return i
+	if s, ok := status.(interface{ StreamInfo() *jetstream.StreamInfo }); ok && s.StreamInfo() != nil {
+		i.describe(s.StreamInfo())
 	}
-	i.Stream = s.StreamInfo()
+	return i
+}
+
+// InfoOfStream returns what the server says about the stream behind a bucket.
+func InfoOfStream(bucket string, stream *jetstream.StreamInfo) Info {
+	i := Info{Bucket: bucket, TTL: stream.Config.MaxAge, History: stream.Config.MaxMsgsPerSubject, MarkerTTL: stream.Config.SubjectDeleteMarkerTTL}
+	i.describe(stream)
+	return i
+}
+
+// describe takes over what the server says about the stream.
+func (i *Info) describe(stream *jetstream.StreamInfo) {
+	i.Stream = stream
 	i.Created, i.Pinned = CreatedOf(i.Stream)
-	i.LongestTTL = longestTTL(&i.Stream.Config)
+	i.LongestTTL, i.SessionTTL = longestTTL(&i.Stream.Config), sessionTTL(&i.Stream.Config)
 	i.Choria = i.MarkerTTL <= 0 && i.Stream.Config.Metadata[ChoriaMetadata] != ""
 	i.Remembers = i.Stream.Config.AllowMsgTTL && i.Stream.Config.Metadata[RemembersMetadata] != ""
 	if r := i.Stream.Config.RePublish; republishes(i.Bucket, r) {
@@ -144,7 +178,6 @@ func InfoOf(status jetstream.KeyValueStatus) Info {
 			i.Paused[key] = parsePause(value)
 		}
 	}
-	return i
 }
 
 // SuitableInterval returns the interval that suits most elections in this bucket, if its TTL is the given one.
@@ -170,6 +203,10 @@ type Problem struct {
 // Problems is the one list of what makes a bucket unfit for elections: candidates, CreateBucket, Check and group all go by it.
 func (i Info) Problems() (problems []Problem) {
 	add := func(code, message, fix string) { problems = append(problems, Problem{code, message, fix}) }
+	if i.SessionTTL > 0 {
+		add("sessions", "is made for sessions, whose records are no leaders'", "use another bucket for elections, or campaign by package session")
+		return problems
+	}
 	ttl := "give the bucket a TTL: " + i.EditAdvice()
 	if i.Stream != nil && i.Stream.Config.Sealed {
 		ttl = i.RemakeAdvice() // sealing has removed the TTL
@@ -215,9 +252,12 @@ func (i Info) Problems() (problems []Problem) {
 }
 
 // Validate returns an error that wraps [ErrUnsuitable] and names every problem; nil if there is none.
-func (i Info) Validate() error {
+func (i Info) Validate() error { return i.unsuitable(i.Problems()) }
+
+// unsuitable returns an error that names problems.
+func (i Info) unsuitable(all []Problem) error {
 	var problems []error
-	for _, p := range i.Problems() {
+	for _, p := range all {
 		problems = append(problems, fmt.Errorf("%w: %q %s: %s", ErrUnsuitable, i.Bucket, p.Message, p.Fix))
 	}
 	return errors.Join(problems...)
