@@ -135,6 +135,9 @@ func (c *Candidate) waitAnew(now time.Time) {
 	}
 }
 
+// Doing says in words what the candidate does.
+func (c *Candidate) Doing() string { return c.step.String() }
+
 // Step returns the present step.
 func (c *Candidate) Step() Step { return c.step }
 

@@ -11,12 +11,18 @@ func (c *Candidate) Source() string {
 	return c.hints.source
 }
 
+// Doing says in words what a candidate does: its [Step], or that of a claim of a session.
+type Doing interface {
+	String() string
+	WithRole() string // the same, after the role that the step belongs to
+}
+
 // Status is what a candidate tells of itself.
 type Status struct {
 	Bucket     Bucket // the zero Bucket until it was reached
 	Holds      Holds
 	Source     string
-	Step       Step
+	Step       Doing
 	Started    time.Time
 	UntilNext  time.Duration // from the last campaign or renewal to the next
 	TermsLed   uint64        // terms in which it led

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -22,12 +23,18 @@ import (
 //
 // Sharing is the end of the whole session: one write releases all claims.
 type Claim struct {
+	Shell any // what surrounds the claim in its process; for its driver
+
 	s        *Session
 	key      string
 	step     ClaimStep
 	stopping bool
 	holds    core.Holds
 	metadata map[string]string
+	started  time.Time // of the run
+
+	termsLed, termsEnded uint64
+	leader               uint64 // the term of the leader that was reported last; 0 if that was nobody
 
 	again    time.Time // when to try again what was refused or not answered
 	refused  bool      // a write was refused, and it is not known why
@@ -36,22 +43,24 @@ type Claim struct {
 	lastTerm uint64    // the number of the last term
 	held               // from Taking to Returning
 
-	touched bool // its shell is to look again
-	queued  bool // it waits because too many claims are written at a time
-	op      core.Op
-	events  []core.Event
+	touched  bool // its shell is to look again
+	queued   bool // it waits because too many claims are written at a time
+	admitted bool // it is its turn now
+	op       core.Op
+	events   []core.Event
 }
 
 // held is what a claim knows of its term.
 type held struct {
-	term    *core.Term       // nil while it has none
-	attempt string           // by which the claim was taken
-	takenAt time.Time        // when that was known
-	proven  bool             // the claim is known to be in the bucket in which the session is
-	target  record.Successor // of a transfer
-	endedAt time.Time        // when leadership ended; zero before
-	told    bool             // that was reported
-	limit   time.Time        // of all tries to release
+	term     *core.Term       // nil while it has none
+	attempt  string           // by which the claim was taken
+	replaced uint64           // the revision that it replaced
+	takenAt  time.Time        // when that was known
+	proven   bool             // the claim is known to be in the bucket in which the session is
+	target   record.Successor // of a transfer
+	endedAt  time.Time        // when leadership ended; zero before
+	told     bool             // that was reported
+	limit    time.Time        // of all tries to release
 }
 
 // Campaign returns the claim of a key that the process is to campaign for. There is one for each key.
@@ -65,11 +74,18 @@ func (s *Session) Campaign(key string) *Claim {
 // Forget ends what Campaign began. The claim is not running.
 func (s *Session) Forget(c *Claim) {
 	if s.own[c.key] == c {
+		if c.admitted {
+			c.admitted = false
+			s.admitted--
+		}
 		s.count(s.claim(c.key), -1)
 		delete(s.own, c.key)
 		s.list = slices.DeleteFunc(s.list, func(other *Claim) bool { return other == c })
 	}
 }
+
+// Doing says in words what the claim does.
+func (c *Claim) Doing() string { return c.step.String() }
 
 // Step returns what the claim does at present.
 func (c *Claim) Step() ClaimStep { return c.step }
@@ -96,7 +112,7 @@ func (c *Claim) Waits() (op core.Op, waits bool) { return c.op, c.op.Kind == cor
 func (c *Claim) Notice(now time.Time, n core.Notice) []core.Event {
 	switch n := n.(type) {
 	case core.NewRun:
-		c.stopping = false
+		c.stopping, c.started, c.leader = false, n.Started, 0
 	case core.EndRun:
 		c.enter(NotRunning)
 		c.op = core.Op{}
@@ -150,6 +166,11 @@ func (c *Claim) wants(now time.Time) bool {
 
 // decide goes on as far as it can. quiet says that callbacks and work have returned.
 func (c *Claim) decide(now time.Time, quiet bool) {
+	admitted := c.admitted
+	if admitted {
+		c.admitted = false
+		c.s.admitted--
+	}
 	for step := Finished + 1; step != c.step; {
 		step, c.op = c.step, core.Op{Kind: core.Wait}
 		switch step {
@@ -172,7 +193,53 @@ func (c *Claim) decide(now time.Time, quiet bool) {
 			c.op = core.Op{Kind: core.Finish}
 		}
 	}
+	if admitted && c.step != Taking {
+		c.s.touchQueued() // it does not need its turn
+	}
+	if c.step != NotRunning && c.step != Finished {
+		c.op.Until = earlier(c.op.Until, c.seeLeader(now))
+	}
 }
+
+// seeLeader reports who leads the key, if that has changed, and returns when to look again.
+func (c *Claim) seeLeader(now time.Time) (until time.Time) {
+	s, st := c.s, c.s.claim(c.key)
+	seen := core.Event{Kind: core.LeaderSeen, TTL: s.Timing.TTL}
+	switch {
+	case c.term != nil && c.term.Lease.State == core.Leader:
+		seen.Record, seen.Revision = &record.Record{Name: s.Name, Host: s.Host, PID: s.PID, Instance: s.id, Since: c.term.Since, Metadata: c.metadata}, c.term.Number
+	case !s.knows():
+		return time.Time{} // what is known may be outdated
+	case c.term != nil:
+	case st.kind == claimed && s.others[st.owner] != nil && s.others[st.owner].status == open:
+		o := s.others[st.owner]
+		if at := s.passedOn(now, st); now.Before(at) { // it does not lead yet
+			return at
+		}
+		seen.Record, seen.Revision = &record.Record{Name: o.name, Instance: st.owner, Since: st.since, Metadata: st.metadata}, st.revision
+	}
+	if seen.Revision == c.leader {
+		return time.Time{}
+	}
+	if c.leader = seen.Revision; seen.Record != nil {
+		seen.Record.Term, seen.Record.BucketCreated = seen.Revision, s.created
+	}
+	c.report(seen)
+	return time.Time{}
+}
+
+// Status returns what the claim tells of itself.
+func (c *Claim) Status() core.Status {
+	s, campaigns := c.s, c.step == Watching || c.step == Taking
+	free := campaigns && !c.stopping && c.holds == 0 && s.step == Open
+	return core.Status{
+		Bucket: core.Bucket{Timing: s.Timing, Created: s.created}, Holds: c.holds, Source: Source, Step: c.step, Started: c.started, UntilNext: s.Timing.Interval,
+		TermsLed: c.termsLed, TermsEnded: c.termsEnded, Ready: free && s.knows(), Standby: free && s.knows(),
+	}
+}
+
+// Source is how the elections of a session are notified: by the consumer of the session.
+const Source = "session"
 
 // watch takes the key if it is vacant, and it is this session's turn.
 func (c *Claim) watch(now time.Time) {
@@ -209,7 +276,7 @@ func (c *Claim) watch(now time.Time) {
 	if !vacant {
 		return
 	}
-	if at := later(c.again, s.turnAt(c.key, st)); now.Before(at) {
+	if at := later(c.again, s.turnAt(now, c.key, st, ends.After(now))); now.Before(at) {
 		c.op.Until = at
 		return
 	}
@@ -217,7 +284,7 @@ func (c *Claim) watch(now time.Time) {
 		c.refused = false
 		s.readBy(now, 0)
 	}
-	if s.claimsUnderWay >= claimsAtOnce {
+	if s.claimsLeft() <= 0 {
 		s.enqueue(c)
 		return
 	}
@@ -227,9 +294,12 @@ func (c *Claim) watch(now time.Time) {
 // take takes the claim by a write over what is stored. ends is when the leases of earlier leaders are over.
 func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	s := c.s
-	wait, won, first := max(0, ends.Sub(now)), s.wonOver(st), st.kind == unclaimed || st.owner == s.id
+	wait, won, first := max(0, ends.Sub(now)), s.wonOver(st), st.revision == 0 || st.owner == s.id
 	r := s.claimRecord(now, wait, won)
 	r.Metadata = c.metadata
+	if st.kind == released {
+		r.Predecessors = []record.Secret{st.secret}
+	}
 	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
 	c.write(r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
@@ -242,7 +312,7 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 		if st := s.claims[c.key]; outcome == core.Applied && st.kind == claimed && st.attempt == r.Attempt {
 			c.holdKey(now, st, now.Add(wait), r.Since, won)
 			if c.proven = !first; c.proven {
-				delete(s.unproven, c)
+				delete(s.unproven.claims, c)
 			}
 			return
 		}
@@ -283,14 +353,21 @@ func (c *Claim) write(r record.Record, replaces uint64, limit time.Time, then fu
 		switch answer.Outcome {
 		case core.Applied:
 			if st := s.claim(c.key); st.revision < answer.Revision && answer.Revision <= s.position {
-				s.historyWentBack(now, answer.Revision)
+				s.historyWentBack(now, ClaimKey(c.key), answer.Revision)
 			}
 			s.claimSeen(now, c.key, &Change{Key: ClaimKey(c.key), Revision: answer.Revision, Replaced: replaces, Record: r})
 		case core.Refused:
-			c.refused = true
+			if c.refused = true; answer.Named && answer.Last < replaces && s.position > 0 { // what was to be replaced was stored
+				s.historyWentBack(now, ClaimKey(c.key), answer.Last)
+			}
 		}
 		then(now, answer.Outcome)
 	})
+}
+
+// claimsLeft returns how many more claims may be written at a time.
+func (s *Session) claimsLeft() int {
+	return cmp.Or(s.ClaimsAtOnce, claimsAtOnce) - s.claimsUnderWay - s.admitted
 }
 
 // enqueue has a claim wait because too many are written at a time.
@@ -303,10 +380,14 @@ func (s *Session) enqueue(c *Claim) {
 
 // touchQueued goes on with as many of the claims that wait as may be written now.
 func (s *Session) touchQueued() {
-	for n := claimsAtOnce - s.claimsUnderWay; n > 0 && len(s.queue) > 0; n-- {
-		s.queue[0].queued = false
-		s.touch(s.queue[0])
+	for len(s.queue) > 0 && s.claimsLeft() > 0 {
+		c := s.queue[0]
 		s.queue = s.queue[1:]
+		if c.queued = false; c.step == Watching {
+			c.admitted = true
+			s.admitted++
+			s.touch(c)
+		}
 	}
 }
 
@@ -315,10 +396,10 @@ func (s *Session) touchQueued() {
 func (c *Claim) holdKey(now time.Time, st *storedClaim, ends, since time.Time, won core.Reason) {
 	s := c.s
 	c.enter(Holding)
-	c.held = held{attempt: st.attempt, takenAt: now, term: &core.Term{
-		Number: st.revision, BucketCreated: s.BucketCreated, Since: since.Round(0), StandDown: max(0, ends.Sub(now)), LeadsFrom: ends, Lease: s.leaseFor(core.LeaderElect),
+	c.held = held{attempt: st.attempt, replaced: st.replaced, takenAt: now, term: &core.Term{
+		Number: st.revision, BucketCreated: s.created, Since: since.Round(0), StandDown: max(0, ends.Sub(now)), LeadsFrom: ends, Lease: s.leaseFor(core.LeaderElect),
 	}}
-	s.unproven[c] = struct{}{}
+	s.unproven.add(c)
 	c.report(core.Event{Kind: core.StateChanged, State: core.LeaderElect, Reason: won, Term: c.term})
 	if c.stopping || s.closing {
 		c.endLeadership(now, core.Stopped)
@@ -336,21 +417,23 @@ func (c *Claim) hold(now time.Time) {
 		c.op.Until = t.LeadsFrom
 	case c.proven && s.leads(now):
 		t.Lease, t.LedSince = s.leaseFor(core.Leader), now.Round(0)
+		c.termsLed++
 		c.report(core.Event{Kind: core.StateChanged, State: core.Leader, Reason: core.StoodDown, Term: t})
 		c.report(core.Event{Kind: core.LeadershipCounts, Term: t})
 	}
 }
 
-// verified says that a renewal which was sent at the given time shows that the claim is the session's own.
-func (c *Claim) verified(sent time.Time) {
+// verified says that a renewal which was sent at the given time shows that the claim is the session's own, and reports whether that proves it first.
+func (c *Claim) verified(sent time.Time) (proven bool) {
 	if c.term == nil {
-		return
+		return false
 	}
-	if !sent.Before(c.takenAt) {
+	if proven = !c.proven && !sent.Before(c.takenAt); proven {
 		c.proven = true
-		delete(c.s.unproven, c)
+		delete(c.s.unproven.claims, c)
 	}
 	c.term.Lease = c.s.leaseFor(c.term.Lease.State)
+	return proven
 }
 
 // seen takes what is stored under the key.
@@ -364,6 +447,9 @@ func (c *Claim) seen(now time.Time, st *storedClaim) {
 		c.lost(now, core.Deleted)
 	default:
 		c.lost(now, core.Overwritten)
+		if st.kind == foreign { // an operator has evicted it, say
+			c.yields = now.Add(c.s.Timing.Interval)
+		}
 	}
 }
 
@@ -413,6 +499,9 @@ func (c *Claim) end(now time.Time, quiet bool) {
 func (c *Claim) tellEnd() {
 	if !c.told {
 		c.told = true
+		if !c.term.LedSince.IsZero() {
+			c.termsEnded++
+		}
 		c.report(core.Event{Kind: core.StateChanged, State: core.Follower, Reason: c.term.Reason, Term: c.term})
 	}
 }
@@ -438,7 +527,7 @@ func (c *Claim) give(now time.Time) {
 		c.refused = false
 		s.readBy(now, 0)
 	}
-	r := s.claimRelease(now, t.Since, c.attempt, s.waitAfter(now, c), t.Reason)
+	r := s.claimRelease(now, t.Since, t.Number, c.attempt, s.waitAfter(now, c), t.Reason)
 	if c.target != (record.Successor{}) {
 		r.SetSuccessors([]record.Successor{c.target})
 	}
@@ -488,6 +577,6 @@ func (c *Claim) over(now time.Time, end core.Ending) {
 	c.report(core.Event{Kind: core.TermOver, Term: t})
 	c.enter(Returning)
 	c.held = held{}
-	delete(c.s.unproven, c)
+	delete(c.s.unproven.claims, c)
 	c.s.touch(c)
 }

@@ -40,15 +40,17 @@ type Result struct {
 	Named    bool   // a refusal named the revision that is stored
 	Last     uint64 // that revision; 0 if nothing is
 
-	Changes  []Change // Follow: what is stored, under every key
-	Position uint64   // Follow: everything up to this sequence is in it
+	Changes  []Change  // Follow: what is stored, under every key
+	Position uint64    // Follow: everything up to this sequence is in it
+	Created  time.Time // Follow: when the bucket was created, which is its identity
 }
 
 // Change is what is stored under a key.
 type Change struct {
 	Key           string
 	Revision      uint64
-	Replaced      uint64 // the revision that was replaced, which the server checked
-	Unconditional bool   // it did not check: this is no write of a session
+	Replaced      uint64    // the revision that was replaced, which the server checked
+	Unconditional bool      // it did not check: this is no write of a session
+	Written       time.Time // by the server's clock
 	Record        record.Record
 }

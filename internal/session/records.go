@@ -22,12 +22,15 @@ func SessionKey(id string) string { return sessionPrefix + id }
 // ClaimKey returns the key under which the claim of a key is stored.
 func ClaimKey(key string) string { return claimPrefix + key }
 
-// keyOf returns what a key is that has one of the prefixes: the id of a session, or the key that is claimed.
-func keyOf(key, prefix string) (string, bool) { return strings.CutPrefix(key, prefix) }
+// SessionOf returns the id of the session that is stored under a key.
+func SessionOf(key string) (id string, is bool) { return strings.CutPrefix(key, sessionPrefix) }
+
+// ClaimOf returns the key whose claim is stored under a key.
+func ClaimOf(key string) (claimed string, is bool) { return strings.CutPrefix(key, claimPrefix) }
 
 // newRecord returns a record of this session, of a term or session that began at the given time.
 func (s *Session) newRecord(since time.Time) record.Record {
-	return record.Record{Name: s.Name, Instance: s.id, Attempt: s.NewID(), Since: since.Round(0), BucketCreated: s.BucketCreated}
+	return record.Record{Name: s.Name, Instance: s.id, Attempt: s.NewID(), Since: since.Round(0), BucketCreated: s.created}
 }
 
 // sessionRecord returns the record that a renewal writes.
@@ -57,11 +60,11 @@ func (s *Session) claimRecord(now time.Time, wait time.Duration, won core.Reason
 	return r
 }
 
-// claimRelease returns the release of a claim that this session took with the given attempt.
-func (s *Session) claimRelease(now, since time.Time, attempt string, wait time.Duration, why core.Reason) record.Record {
+// claimRelease returns the release of the claim of a term that this session took with the given attempt.
+func (s *Session) claimRelease(now, since time.Time, term uint64, attempt string, wait time.Duration, why core.Reason) record.Record {
 	r := s.newRecord(since)
 	r.Secret = s.claimSecret(attempt)
 	r.Commitment = r.Secret.Commitment()
-	r.Released, r.Reason, r.StandDownMs = now.Round(0), string(why), record.Milliseconds(wait)
+	r.Term, r.Released, r.Reason, r.StandDownMs = term, now.Round(0), string(why), record.Milliseconds(wait)
 	return r
 }

@@ -1,11 +1,11 @@
 package session
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -18,10 +18,18 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 		s.finish(now, core.Ending{How: core.NotReleased})
 		return time.Time{}
 	}
-	named := false // by a claim that its next owner is to take at once, however late
+	named := false           // by a claim that its next owner is to take at once, however late
+	wait := time.Duration(0) // for leaders before this session
 	for key, st := range s.claims {
 		c, own := s.own[key], st.names(s.id)
 		named = named || own
+		switch {
+		case !own:
+		case c != nil && c.step == Sharing:
+			wait = max(wait, s.waitAfter(now, c))
+		default: // a claim that the process does not hold: somebody else may have stored a copy over another's
+			wait = s.longestWait()
+		}
 		switch {
 		case c == nil:
 		case c.step == Taking, c.step == Holding, c.step == Ending, c.step == Giving, c.step == Returning && own:
@@ -30,7 +38,7 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 	}
 	s.enter(Releasing)
 	r := s.sessionRecord()
-	r.Released, r.Secret, r.Reason = now.Round(0), s.secret, string(core.Stopped)
+	r.Released, r.Secret, r.Reason, r.StandDownMs = now.Round(0), s.secret, string(core.Stopped), record.Milliseconds(wait)
 	op := Op{Key: SessionKey(s.id), Value: r.Encode(), Replaces: s.revision, Limit: now.Add(s.Timing.RequestTimeout())}
 	if !named {
 		op.Expires = s.Timing.TTL
@@ -82,7 +90,7 @@ func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 		return
 	}
 	s.unwanted[key] = true
-	r := s.claimRelease(now, st.since, st.attempt, s.longestWait(), core.Stopped)
+	r := s.claimRelease(now, st.since, st.revision, st.attempt, s.longestWait(), core.Stopped)
 	replaces := st.revision
 	s.request(Op{Key: ClaimKey(key), Value: r.Encode(), Replaces: replaces, Limit: now.Add(s.Timing.RequestTimeout())}, func(now time.Time, answer *Result) {
 		delete(s.unwanted, key)
@@ -92,13 +100,22 @@ func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 	})
 }
 
-// releaseAllUnwanted releases the claims of this session that the process does not hold.
+// releaseAllUnwanted releases the claims of this session that the process does not hold, and has those decide again that watch such a claim: an earlier
+// release may have been lost.
 func (s *Session) releaseAllUnwanted(now time.Time) {
-	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
-		st := s.claims[key]
-		if c := s.own[key]; st.names(s.id) && (c == nil || c.step == NotRunning || c.step == Finished) {
-			s.releaseUnwanted(now, key, st)
+	var unwanted []string
+	for key, st := range s.claims {
+		if c := s.own[key]; st.names(s.id) && (c == nil || c.step == NotRunning || c.step == Finished || c.step == Watching) {
+			unwanted = append(unwanted, key)
 		}
+	}
+	slices.Sort(unwanted)
+	for _, key := range unwanted {
+		if c := s.own[key]; c != nil && c.step == Watching {
+			s.touch(c)
+			continue
+		}
+		s.releaseUnwanted(now, key, s.claims[key])
 	}
 }
 

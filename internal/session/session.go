@@ -23,16 +23,17 @@ const (
 	readPause = 250 * time.Millisecond
 	// claimsAtOnce bounds the writes of claims that are under way.
 	claimsAtOnce = 256
-	// proveDelay is how long a claim waits at most that only a later renewal proves, so that one renewal proves many.
-	proveDelay = 250 * time.Millisecond
+	// proveDelay is how long a claim waits at most that only a later renewal proves, so that one renewal proves many; and calmDelay is how long it waits for
+	// the next such claim once no claim is being written.
+	proveDelay, calmDelay = 250 * time.Millisecond, 10 * time.Millisecond
 )
 
 // Rules are what never changes for a session.
 type Rules struct {
-	Name, Host    string
-	PID           int
-	Timing        timing.Timing
-	BucketCreated time.Time // the identity of the bucket
+	Name, Host   string
+	PID          int
+	Timing       timing.Timing
+	ClaimsAtOnce int // takes the place of claimsAtOnce, unless it is 0; for tests
 
 	Stepped      func(from, to Step)                // called at each step of the session, if it is set; for tests
 	ClaimStepped func(c *Claim, from, to ClaimStep) // called at each step of a claim, if it is set; for tests
@@ -53,34 +54,40 @@ type Session struct {
 	revision   uint64       // of its last record that is known to be stored
 	lease      *core.Lease  // by the last renewal that is verified; nil before the first
 	tries      []try        // writes of its record that are not verified
+	passed     passed       // by the last renewal that is
 	renewAt    time.Time
 	readAt     time.Time // when to read everything; zero for never
+	readBegan  time.Time // when that was last begun
 	readFor    uint64    // the sequence that the read must show at least
+	pruneAt    time.Time // when to forget sessions that are over
 	slowReadAt time.Time // when to read everything though nothing asks for it
 	reading    uint64    // the read that is under way; 0 if none is
 	settledBy  uint64    // the own revision that the last write of the settled key demanded
 	closing    bool      // all of it is to end
 	limit      time.Time
 
-	own      map[string]*Claim   // of the keys that this process campaigns for
-	list     []*Claim            // the same, in the order in which they came
-	unproven map[*Claim]struct{} // the claims that only a later renewal proves
+	own      map[string]*Claim // of the keys that this process campaigns for
+	list     []*Claim          // the same, in the order in which they came
+	unproven unproven
 	requests
 	queue      []*Claim        // that wait because too many claims are written at a time
+	admitted   int             // claims whose turn it is, and that have not decided yet
 	leases     [4]*core.Lease  // the present lease, in each state of a term
 	oneByOne   bool            // the claims are released one by one, because the work of one goes on
 	doubtful   map[string]bool // the attempts to take a claim of which it is not known whether they were applied; another claim of this session is a copy
 	unwanted   map[string]bool // the claims that are being released though the process does not hold them
 	closeAgain time.Time       // when to try again to release the session
 	touched    []*Claim
+	renewed    []*Claim
 	events     []core.Event
 }
 
 // try is a write of the session's own record.
 type try struct {
-	attempt string
-	sent    time.Time
-	over    bool // it was answered, or will not be
+	attempt  string
+	sent     time.Time
+	position uint64 // up to where everything was known then
+	over     bool   // it was answered, or will not be
 }
 
 // New returns a session that is not open yet.
@@ -89,7 +96,7 @@ func New(rules *Rules) *Session {
 		Rules:    rules,
 		stored:   stored{claims: map[string]*storedClaim{}, others: map[string]*other{}},
 		own:      map[string]*Claim{},
-		unproven: map[*Claim]struct{}{},
+		unproven: unproven{claims: map[*Claim]struct{}{}},
 		doubtful: map[string]bool{},
 		unwanted: map[string]bool{},
 		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
@@ -105,17 +112,17 @@ func (s *Session) Step() Step { return s.step }
 // Secret returns what releases the session. It is for a witness of this process.
 func (s *Session) Secret() record.Secret { return s.secret }
 
-// Touched returns the claims whose shell is to look again, once.
-func (s *Session) Touched() []*Claim {
-	touched := s.touched
-	s.touched = nil
-	for _, c := range touched {
+// Touched returns, once, the claims that are to decide again, and those of which only the lease of the term has changed.
+func (s *Session) Touched() (decide, renewed []*Claim) {
+	decide, renewed = s.touched, s.renewed
+	s.touched, s.renewed = nil, nil
+	for _, c := range decide {
 		c.touched = false
 	}
-	return touched
+	return decide, renewed
 }
 
-// touch has the shell of a claim look again.
+// touch has a claim decide again.
 func (s *Session) touch(c *Claim) {
 	if !c.touched {
 		c.touched = true
@@ -140,7 +147,19 @@ func (s *Session) log(level core.Level, message string, attrs ...any) {
 	s.events = append(s.events, core.Event{Kind: core.Logged, Level: level, Message: message, Attrs: attrs})
 }
 
-// left returns how much is left of the lease of all claims.
+// Left returns how much is left of the lease of all claims.
+func (s *Session) Left(now time.Time) time.Duration { return s.left(now) }
+
+// Others returns how many other sessions are open, as far as this one knows.
+func (s *Session) Others() (n int) {
+	for _, o := range s.others {
+		if o.status == open && (o.written.IsZero() || s.newest.Sub(o.written) <= expiryTTLs*s.Timing.TTL) {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *Session) left(now time.Time) time.Duration {
 	if s.lease == nil {
 		return 0
@@ -151,15 +170,15 @@ func (s *Session) left(now time.Time) time.Duration {
 // leads reports whether the session may lead keys: it is open, and its lease lasts.
 func (s *Session) leads(now time.Time) bool { return s.left(now) > 0 }
 
+// Knows reports whether the session knows what is stored in the bucket.
+func (s *Session) Knows() bool { return s.knows() }
+
 // knows reports whether the session knows what is stored in the bucket.
 func (s *Session) knows() bool { return s.step == Open && s.position > 0 }
 
 // Close ends the session once the work of all claims has returned: one write releases all of them. The caller has each claim stop, too.
 func (s *Session) Close(now time.Time) {
 	s.closing = true
-	if s.step == NotOpen {
-		s.enter(Released)
-	}
 	s.limit = now.Add(s.Timing.ReleaseTimeout + timing.RequestTimeout)
 }
 
@@ -167,6 +186,10 @@ func (s *Session) Close(now time.Time) {
 func (s *Session) Next(now time.Time) (ops []Op, until time.Time) {
 	switch s.step {
 	case NotOpen:
+		if s.closing {
+			s.enter(Released)
+			break
+		}
 		until = s.open(now)
 	case Open, Opening, Releasing:
 		until = s.goOn(now)
@@ -179,7 +202,7 @@ func (s *Session) open(now time.Time) (until time.Time) {
 	if now.Before(s.renewAt) {
 		return s.renewAt
 	}
-	s.id, s.secret, s.revision, s.lease, s.tries, s.settled = s.NewID(), s.NewSecret(), 0, nil, nil, false
+	s.id, s.secret, s.revision, s.lease, s.tries, s.passed, s.settled = s.NewID(), s.NewSecret(), 0, nil, nil, passed{}, false
 	s.enter(Opening)
 	s.opened = now
 	clear(s.doubtful)
@@ -229,13 +252,28 @@ func (s *Session) renewIfDue(now time.Time) (until time.Time) {
 	return time.Time{}
 }
 
+// unproven are the claims that only a later renewal proves.
+type unproven struct {
+	claims      map[*Claim]struct{}
+	first, last time.Time // when the first and the last of them were taken
+}
+
+func (u *unproven) add(c *Claim) {
+	if len(u.claims) == 0 {
+		u.first = c.takenAt
+	}
+	u.claims[c], u.last = struct{}{}, c.takenAt
+}
+
 // provesAt returns when to renew because there are claims that only a later renewal proves; the zero time if there are none.
 func (s *Session) provesAt() (at time.Time) {
-	for c := range s.unproven {
-		if s.claimsUnderWay == 0 {
-			return c.takenAt // which is past
-		}
-		at = earlier(at, c.takenAt.Add(proveDelay))
+	u := &s.unproven
+	if len(u.claims) == 0 {
+		return time.Time{}
+	}
+	at = u.first.Add(proveDelay)
+	if s.claimsUnderWay == 0 {
+		at = earlier(at, u.last.Add(calmDelay))
 	}
 	return at
 }
@@ -247,7 +285,7 @@ func (s *Session) write(now time.Time) {
 	if left := s.left(now); left > 0 {
 		timeout = max(timing.MinTry, min(timeout, left/2))
 	}
-	s.tries = append(s.tries, try{attempt: r.Attempt, sent: now})
+	s.tries = append(s.tries, try{attempt: r.Attempt, sent: now, position: s.position})
 	s.renewAt = now.Add(s.Timing.Interval)
 	op := Op{Key: SessionKey(s.id), Value: r.Encode(), Replaces: s.revision, Expires: expiryTTLs * s.Timing.TTL, Limit: now.Add(timeout)}
 	id, attempt := s.id, r.Attempt
@@ -267,9 +305,10 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 	t.over = true
 	switch {
 	case r.Outcome == core.Applied:
+		s.loseLater(now, *t, r.Revision)
 		if r.Revision <= s.position {
 			s.revision = 0
-			s.historyWentBack(now, r.Revision)
+			s.historyWentBack(now, SessionKey(s.id), r.Revision)
 		}
 		s.stand(now, r.Revision)
 		s.readBy(now.Add(verifyTime), r.Revision)
@@ -320,17 +359,28 @@ func (s *Session) try(attempt string) *try {
 	return nil
 }
 
+// renewal returns the write by which this session stored its record; nil if somebody else wrote it.
+func (s *Session) renewal(ch *Change) *try {
+	if ch.Unconditional || ch.Record.ClosedBy != "" {
+		return nil
+	}
+	return s.try(ch.Record.Attempt)
+}
+
 // ownSeen takes what is stored of this session. Everything that was stored before is known, or is told together with it.
 func (s *Session) ownSeen(now time.Time, ch *Change) {
 	if ch.Revision < s.revision || s.step == Released {
 		return
 	}
-	t := s.try(ch.Record.Attempt)
+	s.newest = later(s.newest, ch.Written)
+	t := s.renewal(ch)
 	switch {
 	case s.step == Releasing && ch.Record.Secret == s.secret && ch.Record.ClosedBy == "": // the answer to the release is late
 		s.finish(now, core.Ending{How: core.KeyReleased})
-	case t != nil && !ch.Unconditional && ch.Record.ClosedBy == "":
+	case t != nil:
 		s.stand(now, ch.Revision)
+		s.loseLater(now, *t, ch.Revision)
+		s.passed = passed{t.position, ch.Revision}
 		s.verified(now, *t)
 	case ch.Revision == s.revision: // it was verified before
 	case ch.Record.Instance == s.id && ch.Record.ClosedBy == "" && ch.Record.Released.IsZero():
@@ -339,6 +389,18 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 		s.lose(now, core.Overwritten, "it was closed by another session")
 	}
 }
+
+// loseLater ends the terms that are later than a renewal which was sent after they were won: history has gone back.
+func (s *Session) loseLater(now time.Time, t try, revision uint64) {
+	for _, c := range s.list {
+		if c.term != nil && c.term.Number > revision && !t.sent.Before(c.takenAt) {
+			c.lost(now, core.Rewound)
+		}
+	}
+}
+
+// passed says that the consumer had come to a position before the own renewal of a revision was sent.
+type passed struct{ position, revision uint64 }
 
 // verified extends the lease by a renewal: the claims that the session had when it was stored are still its own, or it knows that they are not.
 func (s *Session) verified(now time.Time, t try) {
@@ -361,13 +423,21 @@ func (s *Session) verified(now time.Time, t try) {
 	}
 	first := s.lease == nil
 	s.lease = next
+	s.renewed = make([]*Claim, 0, len(s.list))
 	for _, c := range s.list {
-		if c.verified(t.sent); first || c.term != nil {
+		switch proven := c.verified(t.sent); {
+		case first, proven:
 			s.touch(c)
+		case c.term != nil:
+			s.renewed = append(s.renewed, c)
 		}
 	}
+	s.unproven.first = now // those that are left were taken since that renewal was sent
 	s.releaseAllUnwanted(now)
-	s.prune(now)
+	if !now.Before(s.pruneAt) {
+		s.pruneAt = now.Add(s.Timing.TTL)
+		s.prune(now)
+	}
 }
 
 // lose ends the session, and every term of its claims at once. Another one is opened.
@@ -391,13 +461,13 @@ func (s *Session) lose(now time.Time, why core.Reason, words string) {
 // has a sequence that it delivered before.
 func (s *Session) startAnew(now time.Time) {
 	s.forget()
-	s.readAt, s.readFor, s.reading = now, s.revision, 0
+	s.readAt, s.readFor, s.reading, s.passed = later(now, s.readBegan.Add(readPause)), s.revision, 0, passed{}
 	s.touchAll()
 }
 
 // historyWentBack has everything read anew: a write was given a sequence that another had before.
-func (s *Session) historyWentBack(now time.Time, sequence uint64) {
-	s.log(core.Warn, "Something was missed, or history of the bucket has gone back", "sequence", sequence, "before", s.position)
+func (s *Session) historyWentBack(now time.Time, key string, sequence uint64) {
+	s.log(core.Warn, "Something was missed, or history of the bucket has gone back", "key", key, "sequence", sequence, "before", s.position)
 	s.startAnew(now)
 }
 
@@ -425,7 +495,7 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	case now.Before(due):
 		return due
 	}
-	s.readAt = now.Add(readPause) // if it fails, unless a renewal is verified before
+	s.readBegan, s.readAt = now, now.Add(readPause) // if it fails, unless a renewal is verified before
 	op := s.request(Op{Kind: Follow, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, nil)
 	s.reading = op
 	s.waiting[op] = func(now time.Time, r *Result) {
@@ -445,7 +515,7 @@ func (s *Session) read(now time.Time, r *Result) {
 		s.startAnew(now)
 		return
 	}
-	s.readFor, s.readAt = 0, time.Time{}
+	s.readFor, s.readAt, s.created = 0, time.Time{}, r.Created
 	var own *Change
 	revisions := make(map[string]uint64, len(r.Changes))
 	for i := range r.Changes {
@@ -457,7 +527,7 @@ func (s *Session) read(now time.Time, r *Result) {
 	s.correct(now, revisions, r.Position)
 	s.position = 0 // the consumer may be behind: it is no contradiction if several changes of a key are seen at once
 	for i := range r.Changes {
-		if ch := &r.Changes[i]; ch != own {
+		if ch := &r.Changes[i]; ch != own && !s.isBehind(ch, r.Position) {
 			s.apply(now, ch)
 		}
 	}
@@ -476,19 +546,29 @@ func (s *Session) read(now time.Time, r *Result) {
 	s.touchAll()
 }
 
+// isBehind reports whether a change in a read is what an own claim has replaced: the read is of a replica that is behind.
+func (s *Session) isBehind(ch *Change, position uint64) bool {
+	key, _ := ClaimOf(ch.Key)
+	c := s.own[key]
+	return c != nil && c.term != nil && position < c.term.Number && ch.Revision <= c.replaced
+}
+
 // correct forgets what a read shows not to be stored though it was known: a record has expired, or was stored in a history that was lost. What is stored
 // later than the read shows may be right.
 func (s *Session) correct(now time.Time, revisions map[string]uint64, position uint64) {
 	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
 		c := s.claims[key]
+		if own := s.own[key]; own != nil && own.term != nil && own.term.Number > position { // the read is of a replica that is behind
+			continue
+		}
 		switch stored := revisions[ClaimKey(key)]; {
 		case c.revision > position, c.kind == unclaimed:
 		case stored > 0 && stored >= c.revision: // what is stored is applied next
 		case stored > 0:
 			c.revision = 0
-		default:
+		default: // its owner may not know yet; and since the last read others may have come and gone
 			s.count(c, -1)
-			*c = storedClaim{}
+			*c = storedClaim{kind: foreign, seen: s.moment(now)}
 			if own := s.own[key]; own != nil {
 				own.seen(now, c)
 			}
@@ -513,7 +593,9 @@ func (s *Session) Seen(now time.Time, changes []Change, position uint64) {
 		case ch.Key != SessionKey(s.id):
 			s.apply(now, ch)
 		case s.position == 0: // what was stored before is not known yet: a read tells it
-			s.stand(now, ch.Revision)
+			if s.renewal(ch) != nil { // else it is over, or somebody else wrote
+				s.stand(now, ch.Revision)
+			}
 		default: // everything before it has been delivered
 			s.ownSeen(now, ch)
 		}
@@ -526,11 +608,11 @@ func (s *Session) Seen(now time.Time, changes []Change, position uint64) {
 // apply takes one change of another key than this session's.
 func (s *Session) apply(now time.Time, ch *Change) {
 	at := s.moment(now)
-	if key, is := keyOf(ch.Key, claimPrefix); is {
+	if key, is := ClaimOf(ch.Key); is {
 		s.claimSeen(now, key, ch)
 		return
 	}
-	if id, is := keyOf(ch.Key, sessionPrefix); is {
+	if id, is := SessionOf(ch.Key); is {
 		o := s.others[id]
 		if o == nil {
 			o = &other{}
@@ -539,6 +621,7 @@ func (s *Session) apply(now time.Time, ch *Change) {
 		if s.contradicts(now, ch, o.revision) {
 			return
 		}
+		o.written, s.newest = ch.Written, later(s.newest, ch.Written)
 		before := o.status
 		if o.take(id, ch, at); o.status != before || o.status != open {
 			s.touchNaming(id)
@@ -551,13 +634,15 @@ func (s *Session) apply(now time.Time, ch *Change) {
 	}
 }
 
-// contradicts reports whether a change replaced another revision of its key than the one that is known, although everything up to it is: then history has
-// gone back, and what was stored since was not delivered.
+// contradicts reports whether a change replaced what cannot have been stored, by what is known: then history has gone back, and what was stored since may not
+// have been delivered. A change that replaced a later revision than the known one need not be a contradiction, for a consumer leaves out what is replaced
+// before it comes to that. But what it had passed before an own renewal was sent was not replaced by then.
 func (s *Session) contradicts(now time.Time, ch *Change, known uint64) bool {
-	if s.position == 0 || ch.Unconditional || ch.Revision <= known || ch.Replaced == known || known == 0 || ch.Replaced == 0 {
+	leftOut := ch.Replaced > known && (ch.Replaced > s.passed.position || ch.Revision < s.passed.revision)
+	if s.position == 0 || ch.Unconditional || ch.Revision <= known || ch.Replaced == known || leftOut || known == 0 || ch.Replaced == 0 {
 		return false
 	}
-	s.historyWentBack(now, ch.Revision)
+	s.historyWentBack(now, ch.Key, ch.Revision)
 	return true
 }
 
@@ -574,7 +659,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	before := *c
 	news := c.take(ch, s.moment(now))
 	if news {
-		c.wait = max(c.wait, s.leadersBefore(now, &before, c.owner))
+		c.known = s.leadersBefore(now, &before, c.owner, &ch.Record)
 	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was
 		s.others[c.owner] = &other{status: vanished, closedAt: s.moment(now)}
@@ -634,7 +719,7 @@ func (s *Session) closeOthers(now time.Time) (until time.Time) {
 			o.refusedAt = time.Time{} // the consumer has not told why: the record may have expired
 			s.readBy(now, 0)
 		}
-		if due := s.lapses(now, o.timed, o.lease).Add(time.Duration(s.turn(id))*turnDelay + slewPrecision); now.Before(due) {
+		if due := s.lapses(now, o.timed, o.lease).Add(time.Duration(s.turn(now, id))*turnDelay + slewPrecision); now.Before(due) {
 			until = earlier(until, due)
 			continue
 		}
@@ -648,7 +733,7 @@ const slewPrecision = time.Millisecond
 
 // closeOther closes a session by a write over the last one of it that is known: the very renewal by which its lease was timed, or its release.
 func (s *Session) closeOther(now time.Time, id string, o *other) {
-	r := record.Record{Name: o.name, Instance: id, Attempt: s.NewID(), ClosedBy: s.id, Commitment: o.commitment, BucketCreated: s.BucketCreated}
+	r := record.Record{Name: o.name, Instance: id, Attempt: s.NewID(), ClosedBy: s.id, Commitment: o.commitment, BucketCreated: s.created}
 	if r.Name == "" {
 		r.Name = id
 	}
@@ -663,7 +748,7 @@ func (s *Session) closeOther(now time.Time, id string, o *other) {
 			o.revision = r.Revision
 			o.close(s.moment(now), over)
 			s.touchNaming(id)
-		case o.status == ended: // it has expired
+		case o.status == ended, o.named == 0 && r.Named && r.Last == 0: // it has expired
 			delete(s.others, id)
 		default:
 			o.refusedAt = now
@@ -687,6 +772,9 @@ func (s *Session) settle(now time.Time) (until time.Time) {
 	return time.Time{}
 }
 
+// maxPruned bounds how many records are made anew at a time.
+const maxPruned = 64
+
 // prune forgets other sessions that no claim names, unless they are open. A session that was released keeps its record for as long as claims name it; then
 // one of the others has it expire.
 func (s *Session) prune(now time.Time) {
@@ -696,14 +784,17 @@ func (s *Session) prune(now time.Time) {
 			named[c.owner] = true
 		}
 	}
+	pruned := 0
 	for _, id := range slices.Sorted(maps.Keys(s.others)) {
 		o := s.others[id]
-		passed, _ := s.moment(now).Since(o.timed)
+		gone := o.status == open && !o.isFresh(s.moment(now), s.Timing.TTL)
 		switch {
 		case named[id], o.closing:
-		case o.status == ended && s.turn(id) == 0:
-			s.closeOther(now, id, o)
-		case o.status != open, passed > expiryTTLs*s.Timing.TTL:
+		case (o.status == ended || gone) && s.turn(now, id) == 0: // its record is made anew, so that the server removes it
+			if pruned++; pruned <= maxPruned {
+				s.closeOther(now, id, o)
+			}
+		case o.status != open:
 			delete(s.others, id)
 		}
 	}

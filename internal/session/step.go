@@ -86,6 +86,9 @@ var claimSteps = [numClaimSteps]struct {
 // String says what a claim does in the step; "" if it does not run.
 func (s ClaimStep) String() string { return claimSteps[s].doing }
 
+// WithRole says the same: a claim has no roles.
+func (s ClaimStep) WithRole() string { return s.String() }
+
 // Follow returns the steps that may follow.
 func (s ClaimStep) Follow() []ClaimStep { return claimSteps[s].follow }
 

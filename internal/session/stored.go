@@ -3,6 +3,7 @@ package session
 import (
 	"time"
 
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 )
@@ -13,6 +14,8 @@ type stored struct {
 	others   map[string]*other       // sessions, by their ids; not this one
 	settled  bool                    // the bucket is older than any lease of an earlier bucket
 	position uint64                  // everything up to this sequence is known; 0 if that is not so
+	created  time.Time               // the identity of the bucket that was read last
+	newest   time.Time               // when the latest record of another session was stored, by the server's clock
 }
 
 // claimKind is what is stored under the key of a claim.
@@ -29,12 +32,16 @@ const (
 type storedClaim struct {
 	kind       claimKind
 	revision   uint64
+	replaced   uint64 // the revision that it replaced
 	owner      string // the session that has or had it
 	attempt    string // the write
 	since      time.Time
+	metadata   map[string]string
 	commitment record.Commitment
 	wait       time.Duration      // for how long leaders before the owner may lead, as the owner stated
+	known      time.Duration      // the same, as this session knew by what was stored before
 	successors []record.Successor // that a release names
+	secret     record.Secret      // that a release reveals
 	seen       lease.Moment       // since when this is known to be stored
 }
 
@@ -48,14 +55,14 @@ func (c *storedClaim) take(ch *Change, now lease.Moment) bool {
 	}
 	r, known := &ch.Record, c.commitment
 	anybodys := c.kind == unclaimed || c.kind == released // the release may be of a term of which nothing is known
-	*c = storedClaim{kind: foreign, revision: ch.Revision, seen: now}
+	*c = storedClaim{kind: foreign, revision: ch.Revision, replaced: ch.Replaced, seen: now}
 	wait, isRelease := r.IsRelease()
 	switch {
 	case r.Instance == "" || ch.Unconditional: // no session writes so
 	case isRelease && (anybodys || r.Commitment == known) && r.Commitment.OpenedBy(r.Secret):
-		c.kind, c.owner, c.attempt, c.wait, c.successors = released, r.Instance, r.Attempt, wait, r.Named()
+		c.kind, c.owner, c.attempt, c.wait, c.successors, c.secret = released, r.Instance, r.Attempt, wait, r.Named(), r.Secret
 	case !isRelease && r.Released.IsZero() && r.StandDownMs >= 0:
-		c.kind, c.owner, c.attempt, c.since, c.commitment = claimed, r.Instance, r.Attempt, r.Since, r.Commitment
+		c.kind, c.owner, c.attempt, c.since, c.metadata, c.commitment = claimed, r.Instance, r.Attempt, r.Since, r.Metadata, r.Commitment
 		c.wait = time.Duration(r.StandDownMs) * time.Millisecond
 	}
 	return true
@@ -75,17 +82,30 @@ const (
 type other struct {
 	status     otherStatus
 	name       string
-	revision   uint64 // of the last write of it that was seen
+	revision   uint64    // of the last write of it that was seen
+	written    time.Time // when that was stored, by the server's clock; zero if it is not known
 	commitment record.Commitment
 	lease      time.Duration
-	renewal    uint64       // the last renewal that was seen
-	timed      lease.Moment // when it was first seen, if nothing may have been missed since; then its lease is timed by it
-	closedAt   lease.Moment // since when it is known that nobody can renew it
-	closedOver uint64       // the renewal that the closing replaced
-	overAt     time.Time    // since when its claims may be taken
-	closing    bool         // this session is closing it
-	refusedAt  time.Time    // when it last could not, and the reason is not known yet
-	named      int          // how many claims name it, of the keys that this process campaigns for
+	renewal    uint64        // the last renewal that was seen
+	timed      lease.Moment  // when it was first seen, if nothing may have been missed since; then its lease is timed by it
+	closedAt   lease.Moment  // since when it is known that nobody can renew it
+	closedOver uint64        // the renewal that the closing replaced
+	overAt     time.Time     // since when its claims may be taken
+	settles    time.Duration // for how long leaders before it may lead when it ended, as it states, or effects of its process be on their way, as a witness states
+	witnessed  bool          // a witness of the death of its process released it, who knows nothing of leaders before
+	closing    bool          // this session is closing it
+	refusedAt  time.Time     // when it last could not, and the reason is not known yet
+	named      int           // how many claims name it, of the keys that this process campaigns for
+}
+
+// isFresh reports whether the session is open, as far as is known, and was renewed not long ago: the server should remove the record of one that was not, but
+// after a crash it may have forgotten that.
+func (o *other) isFresh(now lease.Moment, ttl time.Duration) bool {
+	if o.status != open {
+		return false
+	}
+	passed, _ := now.Since(o.timed)
+	return !o.timed.Known() || passed <= expiryTTLs*ttl
 }
 
 // take takes note of what is stored of another session, and reports whether that is news.
@@ -95,12 +115,13 @@ func (o *other) take(id string, ch *Change, now lease.Moment) bool {
 	}
 	r := &ch.Record
 	news := ch.Revision > o.revision
+	settles, isRelease := r.IsRelease()
 	o.revision = ch.Revision
 	switch {
 	case ch.Unconditional, r.Instance != id, r.ClosedBy != "", r.Commitment != o.commitment && o.commitment != record.Commitment{}:
 		o.close(now, ch.Replaced) // whatever a stranger wrote, no renewal can follow
-	case !r.Released.IsZero() && r.Commitment.OpenedBy(r.Secret):
-		o.status, o.overAt = ended, now.At
+	case isRelease && r.Commitment.OpenedBy(r.Secret):
+		o.status, o.overAt, o.closedAt, o.settles, o.witnessed = ended, now.At, now, settles, r.Reason == string(core.Died)
 	case !r.Released.IsZero():
 		o.close(now, ch.Replaced)
 	default:
@@ -132,7 +153,7 @@ func (k *stored) claim(key string) *storedClaim {
 func (k *stored) forget() {
 	k.position = 0
 	for _, c := range k.claims {
-		c.revision, c.seen = 0, lease.Moment{}
+		c.revision = 0 // for how long leaders before its owner may lead stays known, too
 	}
 	for _, o := range k.others {
 		*o = other{name: o.name, commitment: o.commitment, lease: o.lease, named: o.named}

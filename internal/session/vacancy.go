@@ -38,9 +38,11 @@ func (s *Session) vacancy(now time.Time, c *storedClaim) (ends time.Time, vacant
 	switch ends = s.passedOn(now, c); {
 	case o.status != open && c.revision > o.revision: // its session was over before it was stored: somebody else stored a copy, over another's claim
 		return later(ends, s.lapses(now, c.seen, 0)), true
-	case o.status == ended:
-		return ends, true
-	case o.status == closed && o.timed.Known() && o.closedOver == o.renewal: // it was closed over the renewal that this session has timed
+	case o.status == ended && o.witnessed:
+		return later(ends, s.after(now, o.closedAt, o.settles)), true
+	case o.status == ended: // it states anew for how long leaders before it may lead
+		return later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true
+	case o.timed.Known() && (o.status == vanished || o.status == closed && o.closedOver == o.renewal): // over the renewal that this session has timed, or it has expired
 		return later(ends, s.lapses(now, o.timed, o.lease)), true
 	case o.status == closed, o.status == vanished:
 		return later(ends, s.lapses(now, o.closedAt, o.lease)), true
@@ -50,19 +52,27 @@ func (s *Session) vacancy(now time.Time, c *storedClaim) (ends time.Time, vacant
 
 // passedOn returns until when the leaders before the owner of a claim may still lead, as the owner stated when the claim was stored.
 func (s *Session) passedOn(now time.Time, c *storedClaim) time.Time {
-	wait := min(c.wait, s.longestWait())
-	passed, _ := s.moment(now).Since(c.seen)
+	return s.after(now, c.seen, max(c.wait, c.known))
+}
+
+// after returns when a wait is over that somebody stated, and that began at the given moment.
+func (s *Session) after(now time.Time, from lease.Moment, wait time.Duration) time.Time {
+	wait = min(wait, s.longestWait())
+	passed, _ := s.moment(now).Since(from)
 	return now.Add(wait + timing.Ahead(wait) - passed)
 }
 
 // leadersBefore returns for how long leaders before a claim may lead, as this session knows by what was stored before. The owner states no less, unless a
 // stranger wrote: it replaced a claim that was not to be replaced, or knows nothing of those whom that claim's taker had to wait for.
-func (s *Session) leadersBefore(now time.Time, before *storedClaim, owner string) time.Duration {
+func (s *Session) leadersBefore(now time.Time, before *storedClaim, owner string, r *record.Record) time.Duration {
 	switch {
-	case before.kind == claimed && before.owner != owner && before.owner != s.id && s.others[before.owner].status == open:
-		return s.longestWait()
-	case before.kind == foreign:
-		return min(s.longestWait(), max(0, s.lapses(now, before.seen, 0).Sub(now)))
+	case before.kind == claimed && r.Follows(before.commitment): // its release was not delivered, for it was replaced soon
+	case before.kind == claimed && before.owner != owner && before.owner != s.id, before.kind == foreign:
+		ends, vacant := s.vacancy(now, before)
+		if !vacant {
+			return s.longestWait()
+		}
+		return min(s.longestWait(), max(0, ends.Sub(now)))
 	}
 	return max(0, s.passedOn(now, before).Sub(now))
 }
@@ -89,21 +99,24 @@ func (s *Session) moment(now time.Time) lease.Moment { return lease.MomentOf(now
 
 // turn returns how many of the other open sessions have their turn before this one when something becomes vacant. The order is another one for each
 // thing, so that the keys of a session that is over are spread over those that are left.
-func (s *Session) turn(of string) (before int) {
-	own := weight(of, s.id)
+func (s *Session) turn(now time.Time, of string) (before int) {
+	own, at := weight(of, s.id), s.moment(now)
 	for id, o := range s.others {
-		if o.status == open && weight(of, id) > own {
+		if o.isFresh(at, s.Timing.TTL) && weight(of, id) > own {
 			before++
 		}
 	}
 	return min(before, maxTurns)
 }
 
-// turnAt returns when it is this session's turn to take a key that is vacant.
-func (s *Session) turnAt(key string, st *storedClaim) time.Time {
-	from, delay := st.seen.At, time.Duration(s.turn(key))*turnDelay
+// turnAt returns when it is this session's turn to take a key that is vacant. Those come first who need not wait for a lease after it.
+func (s *Session) turnAt(now time.Time, key string, st *storedClaim, waits bool) time.Time {
+	from, delay := st.seen.At, time.Duration(s.turn(now, key))*turnDelay
 	if st.kind == claimed {
-		from = later(from, s.others[st.owner].overAt)
+		o := s.others[st.owner]
+		if from = later(from, o.overAt); waits && o.status != ended {
+			delay += (maxTurns + 1) * turnDelay
+		}
 	}
 	if st.kind == released && len(st.successors) > 0 {
 		delay += successorDelay

@@ -154,14 +154,37 @@ func (s *Shell) takeNext(events []core.Event) {
 	}
 }
 
-// decided publishes what was decided beside the loop, and has the loop woken in time.
+// decided has others see what was decided beside the loop, and has the loop woken in time.
 func (s *Shell) decided(now time.Time) {
 	s.publish(now)
 	if !s.looping {
 		return
 	}
-	if op, waits := s.core.Waits(); waits && !op.Until.IsZero() && (s.wakeAt.IsZero() || op.Until.Before(s.wakeAt)) {
-		s.wake(op.Until)
+	op, waits := s.core.Waits()
+	if !waits {
+		return
+	}
+	at := op.Until
+	if op.Quiet && s.isQuiet() {
+		at = now
+	}
+	if !at.IsZero() && (s.wakeAt.IsZero() || at.Before(s.wakeAt)) {
+		s.wake(at)
+	}
+}
+
+// Renewed has others see that the lease of the term was renewed elsewhere.
+func (s *Shell) Renewed(now time.Time) {
+	if s.term != nil && !s.returned {
+		s.follow(now, s.term)
+	}
+}
+
+// DecideAgain has the loop woken now, because something that happened elsewhere lets the core decide anew. What it has decided already is seen at once.
+func (s *Shell) DecideAgain(now time.Time) {
+	s.publish(now)
+	if s.looping {
+		s.wake(now)
 	}
 }
 

@@ -120,9 +120,9 @@ func writeFile(t *testing.T, file string, content []byte) {
 }
 
 // ExpectSound plays schedules without a mutant, and expects that no promise is broken.
-func (p Program) ExpectSound(t *testing.T, test string) {
+func (p Program) ExpectSound(t *testing.T, test string, args ...string) {
 	t.Helper()
-	if output, err := p.play("none", test); err != nil {
+	if output, err := p.play("none", test, args...); err != nil {
 		t.Fatalf("the library breaks a promise without a mutant: %v\n%s", err, output)
 	}
 }

@@ -204,8 +204,8 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "wake the loop no earlier when something has changed", Promise: "P8", Random: true, Patches: []mutation.Patch{{
 		"internal/shell/shell.go",
-		"waits && !op.Until.IsZero() && (s.wakeAt.IsZero()",
-		"!MUTANT && waits && !op.Until.IsZero() && (s.wakeAt.IsZero()",
+		"if !at.IsZero() && (s.wakeAt.IsZero()",
+		"if !MUTANT && !at.IsZero() && (s.wakeAt.IsZero()",
 	}}},
 	{Name: "set the timer at the deadline once", Promise: "P4", Random: true, Patches: []mutation.Patch{
 		{"internal/shell/term.go", "	t.Driver.Expire(l.Left(now, s.boot))\n", "	if !MUTANT || before == nil { t.Driver.Expire(l.Left(now, s.boot)) }\n"},

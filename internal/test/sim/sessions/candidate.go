@@ -59,13 +59,6 @@ func (c *candidate) do(op core.Op, events []core.Event) {
 	}
 }
 
-// look has the shell look at what its session has decided.
-func (c *candidate) look() {
-	if c.looping {
-		c.do(c.shell.Done(c.p.now(), core.Result{}))
-	}
-}
-
 // Wake has the loop woken at a time of the process's clock.
 func (c *candidate) Wake(at time.Time) {
 	c.waker.Stop()
@@ -85,11 +78,10 @@ func (c *candidate) Wake(at time.Time) {
 	})
 }
 
-// term is a term of a candidate, with its timer at the deadline.
+// term is a term of a candidate.
 type term struct {
 	shell.Term
-	c      *candidate
-	expiry *virtual.Timer
+	c *candidate
 }
 
 // NewTerm returns a term that begins.
@@ -99,19 +91,8 @@ func (c *candidate) NewTerm(t *core.Term) *shell.Term {
 	return &x.Term
 }
 
-// Expire has the leadership of the term end after a time of the process's clock.
-func (x *term) Expire(in time.Duration) {
-	p := x.c.p
-	x.expiry.Stop()
-	if in > 0 {
-		x.expiry = p.w.At(p.clock.When(p.now().Add(in)), func() {
-			p.act(func() {
-				x.c.report(x.c.shell.Expired(p.now(), &x.Term))
-				p.goOn()
-			})
-		})
-	}
-}
+// Expire leaves the end of the lease to the session.
+func (x *term) Expire(time.Duration) {}
 
 // EndContext ends the context of the work.
 func (x *term) EndContext() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
@@ -15,9 +16,9 @@ import (
 // ledger is what is known of a key.
 type ledger struct {
 	newestBy *process
-	newest   uint64 // the largest number of a term that led, in this bucket
-	remade   int    // how often the bucket had been made again then
-	excuse   string // of two that lead at present
+	newest   uint64    // the number of the latest term that led
+	created  time.Time // and the bucket of that term
+	excuse   string    // of two that lead at present
 	since    time.Time
 }
 
@@ -25,6 +26,27 @@ type ledger struct {
 type renewed struct {
 	id   string
 	sent time.Time
+}
+
+// written is a write, by the bucket and its revision there.
+type written struct {
+	created  time.Time
+	revision uint64
+}
+
+// forgery is a release that a stranger forged, a record that he restored, or a claim that he took.
+type forgery struct {
+	at   time.Time
+	over record.Commitment // of what was stored before
+}
+
+// forge takes note of a forgery.
+func (w *world) forge(key string) {
+	f := forgery{at: w.Now}
+	if e := w.server.keys[key]; e != nil {
+		f.over = e.Record.Commitment
+	}
+	w.forged[key] = f
 }
 
 // storedAt is when a claim was stored, and its commitment.
@@ -69,12 +91,10 @@ func (w *world) judgeLeader(c *candidate, l *ledger) {
 	}
 	c.leads, c.number = true, c.term.Core.Number
 	w.count(led)
-	if l.remade != w.server.remade {
-		l.remade, l.newest = w.server.remade, 0
-	}
-	if c.number > l.newest {
-		l.newest, l.newestBy = c.number, c.p
-	} else if len(w.server.rewound) == 0 && w.server.remade == 0 && w.excuse(c, l.newestBy, l.newest) == "" {
+	created := c.term.Core.BucketCreated
+	if cmp.Or(created.Compare(l.created), cmp.Compare(c.number, l.newest)) > 0 {
+		l.newest, l.created, l.newestBy = c.number, created, c.p
+	} else if len(w.server.rewound) == 0 && w.excuse(c, l.newestBy, written{l.created, l.newest}) == "" {
 		w.fail("P5", c.name(), fmt.Sprintf("leads in term %d after term %d", c.number, l.newest))
 	}
 }
@@ -90,7 +110,7 @@ func (w *world) judgeOverlap(key string, l *ledger, leaders []*candidate) {
 	}
 	slices.SortFunc(leaders, func(a, b *candidate) int { return cmp.Compare(a.term.Core.Number, b.term.Core.Number) })
 	first, second := leaders[0], leaders[len(leaders)-1]
-	if l.excuse = w.excuse(first, second.p, second.term.Core.Number); l.excuse == "" {
+	if l.excuse = w.excuse(first, second.p, termOf(second)); l.excuse == "" {
 		w.fail("P2", key, fmt.Sprintf("is led by %s in term %d and by %s in term %d", first.name(), first.term.Core.Number, second.name(), second.term.Core.Number))
 	}
 	if before == "" {
@@ -99,25 +119,39 @@ func (w *world) judgeOverlap(key string, l *ledger, leaders []*candidate) {
 	}
 }
 
+// hiddenTTLs is after how many TTLs a session has read everything again though nothing asked for it.
+const hiddenTTLs = 42
+
 // excuse returns why a process may have come to lead beside another: where history has gone back, for as long as two leases; and after a stranger has pretended
 // that a term or a session is over, if the process was not told of that term, or session, before it took the key. It returns "" if nothing excuses that.
-func (w *world) excuse(first *candidate, second *process, number uint64) string {
-	for _, at := range w.server.rewound {
-		if w.Now.Sub(at) < 3*w.script.ttl {
+func (w *world) excuse(first *candidate, second *process, term written) string {
+	for _, r := range w.server.rewound {
+		switch ago := w.Now.Sub(r.at); {
+		case ago < 3*w.script.ttl:
 			return rewound
+		case ago < hiddenTTLs*w.script.ttl && term.revision <= r.before: // the sequence of the claim was delivered before, so that it is not delivered again
+			return hidden
 		}
 	}
 	own, claim := session.SessionKey(first.p.session.ID()), session.ClaimKey(first.key)
-	recent := func(key string) bool { return w.forged[key].Add(3 * w.script.ttl).After(w.Now) }
+	recent := func(key string) bool { return w.forged[key].at.Add(3 * w.script.ttl).After(w.Now) }
 	untold := func(of record.Commitment) bool {
 		at, told := second.told[of]
-		return !told || at.After(w.claims[number].at)
+		return !told || at.After(w.claims[term].at)
 	}
-	if recent(claim) && untold(w.claims[first.term.Core.Number].commitment) || recent(own) && untold(first.p.session.Secret().Commitment()) {
+	if recent(claim) && (untold(w.claims[termOf(first)].commitment) || untold(w.forged[claim].over)) || recent(own) && untold(first.p.session.Secret().Commitment()) {
 		return believed
+	}
+	for key, f := range w.forged { // of a session between them, which states for how long its successors wait for the first
+		if strings.HasPrefix(key, session.SessionKey("")) && recent(key) && untold(f.over) {
+			return believed
+		}
 	}
 	return ""
 }
+
+// termOf returns the write that won the term of a candidate.
+func termOf(c *candidate) written { return written{c.term.Core.BucketCreated, c.term.Core.Number} }
 
 // stored judges a write when it is stored.
 func (w *world) stored(q *write, before, e *entry) {
@@ -137,9 +171,19 @@ func (w *world) stored(q *write, before, e *entry) {
 		over = before.Revision
 	}
 	w.journalWrite(name, what, over, e.Revision, w.Now.Sub(q.sent))
-	w.claims[e.Revision] = storedAt{w.Now, q.record.Commitment}
+	w.claims[written{w.server.created, e.Revision}] = storedAt{w.Now, q.record.Commitment}
 	if q.by == nil || q.by.crashed {
 		return
+	}
+	// After history went back the revision of its last renewal may be that of another write.
+	if len(w.server.rewound) == 0 && before != nil && before.Record.ClosedBy != "" && q.record.ClosedBy == "" && q.record.Released.IsZero() {
+		w.fail("P2", q.by.name, "renews a session that was closed")
+	}
+	if before != nil && before.by != nil {
+		w.judgeTaking(q, before)
+	}
+	if q.record.ClosedBy != "" && before.Record.Released.IsZero() {
+		w.judgeClosing(q)
 	}
 	if id := q.record.Instance; id == q.by.session.ID() && q.key == session.SessionKey(id) && q.record.ClosedBy == "" && q.record.Released.IsZero() {
 		if r := &q.by.renewed; r.id != id {
@@ -158,6 +202,29 @@ func (w *world) stored(q *write, before, e *entry) {
 		if claim := w.server.keys[session.ClaimKey(c.key)]; q.key == session.SessionKey(q.record.Instance) && c.busy() && claim != nil && claim.Record.Instance == q.record.Instance && claim.Record.Released.IsZero() {
 			w.fail("P3", c.name(), "releases the session before the callbacks and work of this key have returned")
 		}
+	}
+}
+
+// judgeClosing judges that a process closes a session only once its lease is over.
+func (w *world) judgeClosing(q *write) {
+	for _, p := range w.processes {
+		if id := p.session.ID(); session.SessionKey(id) != q.key || p.renewed.id != id || p.crashed || len(w.server.rewound) > 0 || w.server.remade > 0 {
+			continue
+		}
+		if end := p.clock.After(p.renewed.sent, w.script.timing.LeaseTime()); w.Now.Before(end) {
+			w.fail("P6", q.by.name, fmt.Sprintf("closes the session of %s, whose lease lasts for %v", p.name, end.Sub(w.Now)))
+		}
+	}
+}
+
+// judgeTaking judges that a process takes a claim from another only if that has released it, or if its session is over.
+func (w *world) judgeTaking(q *write, before *entry) {
+	owner := before.Record.Instance
+	if q.key != before.Key || !strings.HasPrefix(q.key, "c.") || q.record.Instance == owner || !before.Record.Released.IsZero() || len(w.server.rewound) > 0 || w.server.remade > 0 {
+		return
+	}
+	if own := w.server.keys[session.SessionKey(owner)]; own != nil && own.by == before.by && own.Record.ClosedBy == "" && own.Record.Released.IsZero() {
+		w.fail("P6", q.by.name, fmt.Sprintf("takes %s over revision %d, whose session is open", q.key, before.Revision))
 	}
 }
 

@@ -62,7 +62,7 @@ func (w *world) start(index int) {
 		Slewed: func() (time.Duration, bool) { return p.clock.Slewed(w.Now), !plan.onlySlewed },
 	}
 	p.world.Started = p.clocks()
-	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, BucketCreated: w.server.created, World: &p.world, Stepped: p.stepped, ClaimStepped: p.claimStepped}
+	p.rules = session.Rules{Name: p.name, Timing: w.script.timing, ClaimsAtOnce: w.script.claimsAtOnce, World: &p.world, Stepped: p.stepped, ClaimStepped: p.claimStepped}
 	p.session = session.New(&p.rules)
 	w.processes = append(w.processes, p)
 	w.slots[index] = p
@@ -72,6 +72,10 @@ func (w *world) start(index int) {
 	}
 	for _, c := range p.candidates {
 		c.start()
+	}
+	if !w.quiet && w.dice.Chance(0.02) { // it is stopped before it has opened its session
+		w.stop(p)
+		return
 	}
 	p.goOn()
 }
@@ -107,9 +111,14 @@ func (p *process) goOn() {
 		for i := range ops {
 			p.call(&ops[i])
 		}
-		touched := p.session.Touched()
+		touched, renewed := p.session.Touched()
 		for _, c := range touched {
-			p.candidateOf(c).look()
+			if x := p.candidateOf(c); x.shell != nil {
+				x.shell.DecideAgain(p.now())
+			}
+		}
+		for _, c := range renewed {
+			p.candidateOf(c).shell.Renewed(p.now())
 		}
 		for _, e := range p.session.Events() {
 			p.w.note(p.name, fmt.Sprint(e.Message, " ", e.Attrs))
@@ -152,16 +161,28 @@ func (p *process) call(op *session.Op) {
 	o, answered := *op, false
 	answer := func(r session.Result) {
 		p.act(func() {
-			if !answered {
-				answered = true
-				p.learn(r.Changes)
-				p.session.Done(p.now(), o.ID, &r)
-				p.goOn()
+			if answered || o.Kind == session.Follow && o.ID != p.consumer.op {
+				return
 			}
+			answered = true
+			p.learn(r.Changes)
+			p.session.Done(p.now(), o.ID, &r)
+			switch {
+			case o.Kind != session.Follow:
+			case r.Outcome == core.Applied:
+				p.consumer.join(r.Position)
+			default:
+				p.consumer.ends()
+				return
+			}
+			p.goOn()
 		})
 	}
 	q := &write{by: p, sent: w.Now, key: op.Key, replaces: op.Replaces, conditional: true, expires: op.Expires, while: op.While, own: op.Own}
-	if op.Kind == session.Write {
+	if op.Kind == session.Follow {
+		p.consumer.leave()
+		p.consumer.op = op.ID
+	} else {
 		q.record = record.Parse(op.Value, 0)
 	}
 	w.At(p.clock.When(o.Limit), func() { answer(session.Result{Outcome: core.Unknown}) })
@@ -177,9 +198,7 @@ func (p *process) call(op *session.Op) {
 		var r session.Result
 		switch {
 		case o.Kind == session.Follow:
-			if r = w.server.read(f.stale, o.AtLeast); r.Outcome == core.Applied {
-				p.consumer.join(r.Position)
-			}
+			r = w.server.read(f.stale, o.AtLeast)
 		case f.conflict:
 			r = session.Result{Outcome: core.Refused}
 		default:
@@ -235,20 +254,31 @@ func (p *process) fate() (f fate) {
 	return f
 }
 
-// consumer delivers what is stored, in the order in which it was.
+// consumer delivers what is stored, in the order in which it was, once the process has been told all that was stored before.
 type consumer struct {
 	p       *process
 	joined  bool
+	behind  bool   // the server has not come to what was stored last, and leaves out what is replaced until then
 	cursor  uint64 // the last sequence that was delivered, or is on its way
 	arrives time.Time
-	joins   int // how often it was made
+	joins   int    // how often it was made, or has ended
+	op      uint64 // the last request that was to make it
 }
+
+// maxBehind is how late the server delivers at most, besides the faults.
+const maxBehind = 100 * time.Millisecond
 
 // join makes the consumer. It delivers what is stored after the given sequence.
 func (x *consumer) join(after uint64) {
-	x.joined, x.cursor = true, after
+	x.joined, x.behind, x.cursor = true, false, after
 	x.joins++
 	x.catchUp()
+}
+
+// leave has it deliver no more.
+func (x *consumer) leave() {
+	x.joined = false
+	x.joins++
 }
 
 // stored takes what was stored just now.
@@ -256,10 +286,20 @@ func (x *consumer) stored(e *entry) {
 	if !x.joined || x.p.crashed || e.Revision <= x.cursor {
 		return
 	}
-	if w := x.p.w; w.Now.Before(x.p.cutUntil) {
-		return // it catches up when the link is there again
+	w, joins := x.p.w, x.joins
+	switch {
+	case w.Now.Before(x.p.cutUntil), x.behind: // it catches up when the link is there again, or the server comes to it
+	case w.dice.Chance(0.05):
+		x.behind = true
+		w.After(w.dice.UpTo(maxBehind), func() {
+			if x.joins == joins {
+				x.behind = false
+				x.catchUp()
+			}
+		})
+	default:
+		x.deliver(e)
 	}
-	x.deliver(e)
 }
 
 func (x *consumer) deliver(e *entry) {
@@ -268,7 +308,11 @@ func (x *consumer) deliver(e *entry) {
 	delay := w.script.latency
 	for _, a := range w.faults {
 		if a.kind == deliveryLate && (a.victim < 0 || a.victim == p.index) {
-			delay += w.dice.UpTo(a.delay)
+			if a.chance < 0.7 {
+				delay += w.dice.UpTo(a.delay)
+			} else { // longer than any lease
+				delay += 2 * w.script.ttl
+			}
 			p.troubled = w.Now.Add(delay)
 		}
 	}
@@ -305,16 +349,14 @@ func (x *consumer) catchUp() {
 
 // gone is called when the bucket is deleted, and the consumer with it. The process notices after a while.
 func (x *consumer) gone() {
-	x.joined = false
-	x.joins++
+	x.leave()
 	w := x.p.w
 	w.After(w.dice.UpTo(w.script.ttl), func() { x.p.act(x.ends) })
 }
 
 // ends is called when the consumer has ended: something may have been missed.
 func (x *consumer) ends() {
-	x.joined = false
-	x.joins++
+	x.leave()
 	x.p.session.MayHaveMissed(x.p.now())
 	x.p.goOn()
 }

@@ -20,6 +20,8 @@ type script struct {
 	keys    []string
 	plans   []plan
 	rounds  []round
+
+	claimsAtOnce int // how many writes of claims may be under way
 }
 
 // plan is a process.
@@ -92,6 +94,7 @@ const (
 	transfer
 	evict
 	forgeClaim
+	usurp
 	closeByStranger
 	spoilSession
 	forgeClaimRelease
@@ -106,7 +109,7 @@ const (
 
 var actNames = [numActs]string{
 	"starts", "is stopped", "crashes", "stops a key", "resigns a key", "hands a key over", "an operator evicts a claim",
-	"a stranger writes a claim of a session that never was", "a stranger closes a session", "a stranger overwrites a session",
+	"a stranger writes a claim of a session that never was", "a stranger takes a claim with a session of its own", "a stranger closes a session", "a stranger overwrites a session",
 	"a stranger forges the release of a claim", "a stranger forges the release of a session", "a stranger restores an older record", "a clone renews a session",
 	"a stranger writes that the bucket is settled", "history goes back", "the bucket is made again",
 }
@@ -117,6 +120,7 @@ const (
 	late      = "released by a witness that is late"
 	led       = "term led"
 	rewound   = "two leaders after history went back"
+	hidden    = "two leaders, of whom a history that went back has hidden the second from the first"
 	believed  = "two leaders after a forged release of a term of which the second knew nothing"
 )
 
@@ -138,6 +142,9 @@ func newScript(seed uint64, without ...string) *script {
 	s.timing = t
 	for i := range 1 + d.IntN(3) {
 		s.keys = append(s.keys, fmt.Sprintf("k%d", i))
+	}
+	if d.Chance(0.5) {
+		s.claimsAtOnce = 1
 	}
 	slewed := d.Chance(0.25)
 	for i := range 2 + d.IntN(3) {
@@ -196,7 +203,7 @@ func (s *script) newRound(d *virtual.Dice, without []string) round {
 // String lists the script.
 func (s *script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "TTL %v, interval %v, latency %v, keys %v\n", s.ttl, s.timing.Interval, s.latency, s.keys)
+	fmt.Fprintf(&b, "TTL %v, interval %v, latency %v, keys %v, claims at once %v\n", s.ttl, s.timing.Interval, s.latency, s.keys, s.claimsAtOnce)
 	for _, p := range s.plans {
 		fmt.Fprintf(&b, "  %+v\n", p)
 	}

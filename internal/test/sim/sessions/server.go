@@ -21,7 +21,7 @@ type server struct {
 	past     []step   // what it was before each change, the oldest first
 	written  []*entry // by processes: what strangers may restore
 	remade   int
-	rewound  []time.Time
+	rewound  []rewinding
 }
 
 // entry is what is stored under a key.
@@ -126,17 +126,24 @@ func (s *server) read(ago time.Duration, atLeast uint64) session.Result {
 	if sequence < atLeast {
 		return session.Result{Outcome: core.Failed}
 	}
-	r := session.Result{Outcome: core.Applied, Position: sequence}
+	r := session.Result{Outcome: core.Applied, Position: sequence, Created: s.created}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		r.Changes = append(r.Changes, keys[key].Change)
 	}
 	return r
 }
 
+// rewinding is when history went back, and from which sequence on.
+type rewinding struct {
+	at     time.Time
+	before uint64
+}
+
 // rewind has the server lose its last writes.
 func (s *server) rewind(ago time.Duration) {
+	before := s.sequence
 	s.keys, s.sequence = s.at(ago)
-	s.rewound = append(s.rewound, s.w.Now)
+	s.rewound = append(s.rewound, rewinding{s.w.Now, before})
 	for len(s.past) > 0 && s.past[len(s.past)-1].at.After(s.w.Now.Add(-ago)) {
 		s.past = s.past[:len(s.past)-1]
 	}

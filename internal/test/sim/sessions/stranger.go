@@ -3,6 +3,7 @@ package sessions
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/record"
@@ -16,8 +17,12 @@ func (w *world) actOnBucket(a *act, claim string, p *process) {
 	if p != nil {
 		own = session.SessionKey(p.session.ID())
 	}
-	if holder := w.holderOf(claim); holder != nil && a.chance%2 == 0 && a.kind != rewind && a.kind != remake {
-		holder.cutOff(w.Now.Add(w.script.ttl))
+	hit := w.holderOf(claim)
+	if a.kind == closeByStranger || a.kind == spoilSession || a.kind == forgeSessionRelease {
+		hit = p
+	}
+	if hit != nil && a.chance%2 == 0 && a.kind != rewind {
+		hit.cutOff(w.Now.Add(w.script.ttl))
 	}
 	var done bool
 	switch a.kind {
@@ -26,15 +31,35 @@ func (w *world) actOnBucket(a *act, claim string, p *process) {
 		done = true
 	case remake:
 		w.server.remake()
-		done = true
+		if done = true; a.chance/2%4 == 0 {
+			w.count(actNames[forgeSettled])
+			w.writeSettled()
+		}
 	case evict:
 		done = w.writeBlindly(claim, record.Record{Name: "operator"})
 	case forgeClaim:
-		done = w.writeBlindly(claim, record.Record{Name: "x", Instance: "x.1", Attempt: "x.2", StandDownMs: int64(a.chance % 2 * 1e9)})
+		r := record.Record{Name: "x", Instance: "x.1", Attempt: "x.2", StandDownMs: int64(a.chance % 2 * 1e9)}
+		if done = true; a.chance/2%2 == 0 {
+			w.writeBlindly(claim, r)
+		} else {
+			w.server.apply(&write{sent: w.Now, key: claim, record: r, replaces: w.server.revision(claim), conditional: true})
+		}
+	case usurp:
+		switch done = true; a.chance / 2 % 4 {
+		case 0:
+			w.writeBlindly(claim, record.Record{Name: "operator"})
+		case 1:
+			if e := w.server.keys[claim]; e != nil {
+				w.writeOver(a, session.SessionKey(e.Record.Instance), func(r *record.Record) { r.ClosedBy = "x" })
+			}
+		}
+		for i := range 1 + a.chance/8%2 {
+			w.usurp(claim, virtual.Mix(a.chance, i))
+		}
 	case spoilSession:
 		done = w.server.keys[own] != nil && w.writeBlindly(own, record.Record{Name: "operator"})
 	case forgeSettled:
-		done = w.writeBlindly("settled", record.Record{Name: "x", Instance: "x.1", Attempt: "x.3"})
+		done = w.writeSettled()
 	case closeByStranger:
 		done = w.writeOver(a, own, func(r *record.Record) { r.ClosedBy = "x" })
 	case clone:
@@ -48,12 +73,30 @@ func (w *world) actOnBucket(a *act, claim string, p *process) {
 	case forgeSessionRelease:
 		done = w.forgeRelease(a, own)
 	case restore:
-		done = w.restore(a)
+		done = w.restore(a, claim)
 	}
 	if done {
 		w.count(actNames[a.kind])
 		w.note("", actNames[a.kind])
 	}
+}
+
+// writeSettled has a stranger write that the bucket is settled.
+func (w *world) writeSettled() bool {
+	return w.writeBlindly("settled", record.Record{Name: "x", Instance: "x.1", Attempt: "x.3"})
+}
+
+// usurp has a stranger open a session, take a claim that it must not take, and release the session.
+func (w *world) usurp(claim string, draw uint64) {
+	var secret record.Secret
+	binary.BigEndian.PutUint64(secret[:], draw)
+	r := record.Record{Name: "x", Instance: fmt.Sprint("x.", draw), Attempt: fmt.Sprint("x.", draw, ".1"), Commitment: secret.Commitment()}
+	own := session.SessionKey(r.Instance)
+	w.forge(claim)
+	w.server.apply(&write{sent: w.Now, key: own, record: r, conditional: true, expires: 4 * w.script.ttl})
+	w.server.apply(&write{sent: w.Now, key: claim, record: r, replaces: w.server.revision(claim), conditional: true})
+	r.Released, r.Secret = w.Now, secret
+	w.server.apply(&write{sent: w.Now, key: own, record: r, replaces: w.server.revision(own), conditional: true})
 }
 
 // writeBlindly writes a key, whatever is stored.
@@ -86,7 +129,7 @@ func (w *world) expires(key string) time.Duration {
 // forgeRelease writes a release of a stranger, who does not know the secret of the term or of the session.
 func (w *world) forgeRelease(a *act, key string) bool {
 	return w.writeOver(a, key, func(r *record.Record) {
-		w.forged[key] = w.Now
+		w.forge(key)
 		r.Released, r.StandDownMs = w.Now, 0
 		var secret record.Secret
 		binary.BigEndian.PutUint64(secret[:], virtual.Mix(a.chance, 19))
@@ -110,15 +153,20 @@ func (w *world) holderOf(claim string) *process {
 }
 
 // restore writes a record over what is stored that was stored under the same key before. That the bucket is settled is believed, whoever writes it.
-func (w *world) restore(a *act) bool {
+func (w *world) restore(a *act, claim string) bool {
 	if len(w.server.written) == 0 {
 		return false
 	}
 	old := w.server.written[virtual.Mix(a.chance, 3)%uint64(len(w.server.written))]
+	if a.chance/2%2 == 0 { // most often nothing but a claim matters
+		if i := slices.IndexFunc(w.server.written, func(e *entry) bool { return e.Key == claim }); i >= 0 {
+			old = w.server.written[i]
+		}
+	}
 	if old.Key == "settled" {
 		return false
 	}
-	w.forged[old.Key] = w.Now
+	w.forge(old.Key)
 	w.server.apply(&write{sent: w.Now, key: old.Key, record: old.Record, replaces: w.server.revision(old.Key), conditional: true, expires: w.expires(old.Key)})
 	return true
 }

@@ -31,8 +31,8 @@ type world struct {
 	coverage  *schedules.Coverage
 	failures  []string
 	keys      map[string]*ledger
-	claims    map[uint64]storedAt  // by their revisions
-	forged    map[string]time.Time // when a stranger last forged a release, or restored a record, by the key of the bucket
+	claims    map[written]storedAt
+	forged    map[string]forgery // the last of each key of the bucket
 	overlaps  map[string]time.Duration
 }
 
@@ -44,7 +44,7 @@ func Run(seed uint64, without ...string) *schedules.Result {
 	s := newScript(seed, without...)
 	w := &world{
 		Engine: virtual.Engine{Now: epoch}, script: s, dice: virtual.NewDice(seed, 2), journal: &judge.Journal{Began: epoch},
-		tally: judge.Tally{}, coverage: schedules.NewCoverage(steps), slots: make([]*process, len(s.plans)), keys: map[string]*ledger{}, claims: map[uint64]storedAt{}, forged: map[string]time.Time{}, overlaps: map[string]time.Duration{},
+		tally: judge.Tally{}, coverage: schedules.NewCoverage(steps), slots: make([]*process, len(s.plans)), keys: map[string]*ledger{}, claims: map[written]storedAt{}, forged: map[string]forgery{}, overlaps: map[string]time.Duration{},
 	}
 	w.server = newServer(w)
 	for _, key := range s.keys {
@@ -161,7 +161,7 @@ func (w *world) perform(a *act) {
 			w.start(a.victim)
 		}
 		return
-	case evict, forgeClaim, closeByStranger, spoilSession, forgeClaimRelease, forgeSessionRelease, restore, clone, forgeSettled, rewind, remake:
+	case evict, forgeClaim, usurp, closeByStranger, spoilSession, forgeClaimRelease, forgeSessionRelease, restore, clone, forgeSettled, rewind, remake:
 		w.actOnBucket(a, session.ClaimKey(key), p)
 		return
 	}
@@ -263,6 +263,7 @@ func (w *world) playQuiet() {
 			w.fail("P9", p.name, fmt.Sprintf("made %d requests in 4 TTLs of quiet, more than %d", p.requests-requests[p], most))
 		}
 	}
+	w.tryGivingUp()
 	w.tryHandover()
 }
 
@@ -283,6 +284,48 @@ func (w *world) tryHandover() {
 			w.fail("P8", key, "has no leader a second after the last was stopped")
 		}
 	}
+}
+
+// tryGivingUp has a leader resign its key in the quiet, or hand it over: another leads soon after its work has ended.
+func (w *world) tryGivingUp() {
+	first := w.leaderOf(w.script.keys[0])
+	if first == nil || first.lingers() > w.script.timing.ReleaseTimeout/2 {
+		return
+	}
+	others := w.others(first)
+	if len(others) == 0 {
+		return
+	}
+	to, resigns := virtual.Pick(w.dice, others...), w.dice.Chance(0.5)
+	first.p.act(func() {
+		if resigns {
+			first.end(core.Resigned)
+		} else {
+			first.handOver(to.p)
+		}
+		first.p.goOn()
+	})
+	w.pass(first.lingers() + 4*first.p.plan.callbacks + time.Second)
+	switch next := w.leaderOf(first.key); {
+	case resigns && (next == nil || next == first):
+		w.fail("P8", first.key, "is led by nobody else a second after it was resigned")
+	case !resigns && next != to:
+		w.fail("P8", to.name(), "does not lead a second after the key was handed over to it")
+	}
+	w.pass(w.script.ttl) // for so long the first leaves the key to others
+}
+
+// others returns the candidates of other processes that campaign for the key of one.
+func (w *world) others(c *candidate) (others []*candidate) {
+	for _, p := range w.slots {
+		if p == nil || p == c.p {
+			continue
+		}
+		if x := p.candidates[slices.Index(w.script.keys, c.key)]; x.claim.Step() == session.Watching {
+			others = append(others, x)
+		}
+	}
+	return others
 }
 
 // leaderOf returns a leader of a key.
