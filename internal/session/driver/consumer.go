@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -16,16 +17,17 @@ import (
 
 // consumer delivers what is stored in the bucket, from the first sequence on and in order. While nothing has been told of it yet, its changes are kept.
 type consumer struct {
-	d      *Driver
-	op     uint64 // the request that made it; 0 once that was answered
-	needs  uint64 // what that must show
-	kept   []session.Change
-	sub    *nats.Subscription
-	name   string
-	next   uint64 // the number of the next delivery
-	last   uint64 // the last sequence that was delivered
-	silent *time.Timer
-	ended  bool
+	d       *Driver
+	op      uint64    // the request that made it; 0 once that was answered
+	created time.Time // when the bucket was created
+	needs   uint64    // what that must show
+	kept    []session.Change
+	sub     *nats.Subscription
+	name    string
+	next    uint64 // the number of the next delivery
+	last    uint64 // the last sequence that was delivered
+	silent  *time.Timer
+	ended   bool
 }
 
 const (
@@ -53,33 +55,57 @@ func (x *consumer) make(limit time.Time) {
 	d := x.d
 	sub, err := d.nc.Subscribe(d.nc.NewInbox(), x.received)
 	if err != nil {
-		x.fails()
+		x.failsBy(err)
 		return
 	}
 	_ = sub.SetPendingLimits(-1, -1)
-	js, err := jetstream.NewWithAPIPrefix(d.nc, d.api)
+	created, err := d.inspect(ctx)
 	if err != nil {
-		x.fails()
+		_ = sub.Unsubscribe()
+		x.failsBy(err)
 		return
 	}
-	c, err := js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
+	d.Lock()
+	x.created = created
+	d.Unlock()
+	c, err := d.js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
 		DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: heartbeat,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
 	})
-	d.mu.Lock()
+	d.Lock()
 	x.sub = sub
 	if err == nil {
 		x.name = c.CachedInfo().Name
 	}
 	ended := x.ended
-	d.mu.Unlock()
+	d.Unlock()
 	switch {
 	case ended:
 		x.remove()
 	case err != nil:
-		d.log.Debug("No consumer", "error", err)
-		x.fails()
+		x.failsBy(err)
 	}
+}
+
+// inspect returns when the bucket was created. A bucket from which claims may disappear is not followed: then nobody leads by what it stores.
+func (d *Driver) inspect(ctx context.Context) (created time.Time, err error) {
+	stream, err := d.js.Stream(ctx, kv.StreamName(d.bucket))
+	if err != nil {
+		return time.Time{}, err
+	}
+	info := kv.InfoOfStream(d.bucket, stream.CachedInfo())
+	err = info.ValidateSessions()
+	if ttl := d.session.Timing.TTL; err == nil && info.SessionTTL != ttl {
+		err = info.WrongTTL(ttl)
+	}
+	d.Lock()
+	changed := d.unfit == nil
+	d.unfit = err
+	d.Unlock()
+	if changed && err != nil {
+		d.log.Warn("Bucket cannot be used", "bucket", d.bucket, "error", err)
+	}
+	return info.Created, err
 }
 
 // stop ends the consumer. The caller holds the mutex.
@@ -101,24 +127,26 @@ func (x *consumer) stop() {
 func (x *consumer) remove() {
 	_ = x.sub.Unsubscribe()
 	if x.name != "" {
-		js, err := jetstream.NewWithAPIPrefix(x.d.nc, x.d.api)
-		if err == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), makeTimeout)
-			defer cancel()
-			_ = js.DeleteConsumer(ctx, kv.StreamName(x.d.bucket), x.name)
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), makeTimeout)
+		defer cancel()
+		_ = x.d.js.DeleteConsumer(ctx, kv.StreamName(x.d.bucket), x.name)
 	}
 }
 
-// fails is called when the consumer cannot be made, or does not deliver.
-func (x *consumer) fails() {
+// fails is called when the consumer does not deliver.
+func (x *consumer) fails() { x.failsBy(errSilent) }
+
+var errSilent = errors.New("the consumer of the session does not deliver")
+
+// failsBy is called when the consumer cannot be made, and why.
+func (x *consumer) failsBy(err error) {
 	x.d.Do(func(s *session.Session, now time.Time) {
 		if x.ended {
 			return
 		}
 		x.stop()
 		if x.op != 0 {
-			x.d.done(now, x.op, &session.Result{Outcome: core.Failed})
+			x.d.done(now, x.op, &session.Result{Outcome: core.Failed, Err: err})
 		}
 		s.MayHaveMissed(now)
 	})
@@ -157,7 +185,7 @@ func (x *consumer) received(m *nats.Msg) {
 		}
 		x.kept = append(x.kept, ch)
 		if about.NumPending == 0 && x.last >= x.needs {
-			r := session.Result{Outcome: core.Applied, Changes: x.kept, Position: x.last}
+			r := session.Result{Outcome: core.Applied, Changes: x.kept, Position: x.last, Created: x.created}
 			op := x.op
 			x.op, x.kept = 0, nil
 			x.d.done(now, op, &r)
@@ -183,14 +211,14 @@ func (x *consumer) alive(delivered string) {
 func (x *consumer) missed(s *session.Session, now time.Time) {
 	x.stop()
 	if x.op != 0 {
-		x.d.done(now, x.op, &session.Result{Outcome: core.Failed})
+		x.d.done(now, x.op, &session.Result{Outcome: core.Failed, Err: errSilent})
 	}
 	s.MayHaveMissed(now)
 }
 
 // changeOf returns what a message stores.
 func changeOf(bucket string, m *nats.Msg, about *nats.MsgMetadata) session.Change {
-	ch := session.Change{Key: m.Subject[len(kv.Subject(bucket, "")):], Revision: about.Sequence.Stream, Record: record.Parse(m.Data, about.Sequence.Stream)}
+	ch := session.Change{Key: m.Subject[len(kv.Subject(bucket, "")):], Revision: about.Sequence.Stream, Written: about.Timestamp, Record: record.Parse(m.Data, about.Sequence.Stream)}
 	replaced, err := strconv.ParseUint(m.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	ch.Unconditional = err != nil
 	if m.Header.Get(jetstream.ExpectedLastSubjSeqSubjHeader) == "" {

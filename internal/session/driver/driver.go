@@ -1,7 +1,7 @@
 // Package driver makes the requests of a session, see package session, and tells it what came of them and what a consumer of the bucket delivers.
 //
-// One mutex guards the session with all its claims. Callers change them by [Driver.Do]. Nothing waits for a request: answers come to one subscription, and
-// are told in its goroutine.
+// One mutex guards the session with all its claims. Callers change them by [Driver.Do], or hold the mutex themselves and then call [Driver.GoOn]. Nothing
+// waits for a request: answers come to one subscription, and are told in its goroutine.
 package driver
 
 import (
@@ -9,68 +9,113 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/wakeup"
+	"github.com/natscampaign/election/internal/witness"
 )
 
 // Driver drives one session.
 type Driver struct {
+	js     jetstream.JetStream
 	nc     *nats.Conn
-	api    string // the prefix of the API of JetStream
 	bucket string
-	look   func(c *session.Claim) // called with the mutex held, for each claim whose shell is to look again
+	shells Shells
 	log    *slog.Logger
 
 	answers  *nats.Subscription
 	inbox    string
-	requests uint64 // that were made
+	requests atomic.Uint64          // that were made
+	id       atomic.Pointer[string] // of the session, or of the last one
+	failure  atomic.Pointer[failure]
+	took     atomic.Int64 // nanoseconds that the last answer to a write took
 
-	mu       sync.Mutex
-	session  *session.Session
-	underWay map[uint64]time.Time // the limits of the requests that are under way
-	consumer *consumer            // nil while there is none
-	timer    *time.Timer
-	closed   bool
+	sync.Mutex // guards what follows; never held across I/O
+	session    *session.Session
+	underWay   map[uint64]request
+	consumer   *consumer          // nil while there is none
+	unfit      error              // why the bucket could not be used last; nil if it could
+	witnessed  *record.Commitment // of the session of which the witness was told; nil if there is none
+	timer      *time.Timer
+	looked     time.Time    // when the limits of requests were last looked at
+	knows      wakeup.Latch // closed when the session first knows what is stored
+	released   wakeup.Latch // closed when the session is released, or has ended without that
+	closed     bool
+	events     []core.Event // that are to be logged
+	logging    bool         // a goroutine does
 }
 
-// New returns a driver. The connection must not keep what it publishes for a server that cannot be reached, or those writes come late.
-func New(js jetstream.JetStream, bucket string, rules *session.Rules, look func(c *session.Claim), log *slog.Logger) (*Driver, error) {
+// request is a request that is under way.
+type request struct {
+	sent, limit time.Time
+	write       bool
+}
+
+// failure is why the last request failed.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+// Shells is what surrounds the session in its process. The mutex is held for each call, and none waits.
+type Shells struct {
+	// Look has the shell of a claim look at what its session has decided: the claim is to decide again or, if only its lease was renewed, others are to see
+	// that.
+	Look func(c *session.Claim, now time.Time, renewed bool)
+	// Suspect has the connection examined, because an answer has not come in time; nil to leave that out.
+	Suspect func(took time.Duration)
+	// Witness is told of the sessions, as of the terms of an election; nil if there is none.
+	Witness Witness
+}
+
+// Witness is the Witness of package settings.
+type Witness interface {
+	Began(t witness.Term)
+	Over(c record.Commitment)
+}
+
+// New returns a driver, and opens the session.
+func New(js jetstream.JetStream, bucket string, rules *session.Rules, shells Shells, log *slog.Logger) (*Driver, error) {
 	d := &Driver{
-		nc: js.Conn(), api: js.Options().APIPrefix, bucket: bucket, look: look, log: log, session: session.New(rules), underWay: map[uint64]time.Time{},
-		inbox: js.Conn().NewInbox() + ".",
+		js: js, nc: js.Conn(), bucket: bucket, shells: shells, log: log, session: session.New(rules), underWay: map[uint64]request{}, inbox: js.Conn().NewInbox() + ".",
 	}
-	if d.api == "" {
-		d.api = jetstream.DefaultAPIPrefix
-	}
+	d.id.Store(new(""))
 	s, err := d.nc.Subscribe(d.inbox+"*", func(m *nats.Msg) { d.answered(strings.TrimPrefix(m.Subject, d.inbox), m) })
 	if err != nil {
 		return nil, err
 	}
 	_ = s.SetPendingLimits(-1, -1)
 	d.answers = s
-	nothing := func(*session.Session, time.Time) {}
 	d.timer = time.AfterFunc(time.Hour, func() { d.Do(nothing) })
 	d.Do(nothing)
 	return d, nil
 }
 
+func nothing(*session.Session, time.Time) {}
+
 // Do has something done with the session, and then does what the session decides.
 func (d *Driver) Do(do func(s *session.Session, now time.Time)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Lock()
+	defer d.Unlock()
 	if !d.closed {
 		do(d.session, time.Now())
-		d.goOn()
+		d.GoOn()
 	}
 }
 
-// goOn does what the session decides. The caller holds the mutex.
-func (d *Driver) goOn() {
+// GoOn does what the session decides. The caller holds the mutex.
+func (d *Driver) GoOn() {
+	if d.closed {
+		return
+	}
 	for {
 		now := time.Now()
 		d.expire(now)
@@ -78,21 +123,113 @@ func (d *Driver) goOn() {
 		for i := range ops {
 			d.make(&ops[i])
 		}
-		touched := d.session.Touched()
-		for _, c := range touched {
-			d.look(c)
+		decide, renewed := d.session.Touched()
+		for _, c := range decide {
+			d.shells.Look(c, now, false)
 		}
-		for _, e := range d.session.Events() {
-			d.log.Log(context.Background(), levels[e.Level], e.Message, e.Attrs...)
+		for _, c := range renewed {
+			d.shells.Look(c, now, true)
 		}
-		if len(ops) == 0 && len(touched) == 0 {
+		if d.events = append(d.events, d.session.Events()...); len(d.events) > 0 && !d.logging {
+			d.logging = true
+			go d.logEvents()
+		}
+		if len(ops) == 0 && len(decide) == 0 {
+			d.tell()
 			d.wake(until)
 			return
 		}
 	}
 }
 
+// logEvents writes what there is to log. The handler of the log is the user's, so the mutex is not held meanwhile.
+func (d *Driver) logEvents() {
+	for {
+		d.Lock()
+		events := d.events
+		if d.events = nil; len(events) == 0 {
+			d.logging = false
+			d.Unlock()
+			return
+		}
+		d.Unlock()
+		for _, e := range events {
+			d.log.Log(context.Background(), levels[e.Level], e.Message, e.Attrs...)
+		}
+	}
+}
+
 var levels = [...]slog.Level{core.Debug: slog.LevelDebug, core.Info: slog.LevelInfo, core.Warn: slog.LevelWarn}
+
+// tell tells those who wait what the session has come to.
+func (d *Driver) tell() {
+	if id := d.session.ID(); id != "" && id != d.ID() {
+		d.id.Store(&id)
+	}
+	d.tellWitness()
+	if d.session.Knows() {
+		d.knows.Close()
+	}
+	if d.session.Step() == session.Released {
+		d.released.Close()
+	}
+}
+
+// tellWitness gives the witness, if there is one, what it needs to release the session that is open, should this process die.
+func (d *Driver) tellWitness() {
+	if d.shells.Witness == nil {
+		return
+	}
+	var present *record.Commitment
+	if d.session.ID() != "" && d.session.Step() != session.Released {
+		present = new(d.session.Secret().Commitment())
+	}
+	before := d.witnessed
+	if d.witnessed = present; before != nil && (present == nil || *present != *before) {
+		d.shells.Witness.Over(*before)
+	}
+	if present != nil && (before == nil || *present != *before) {
+		id := d.session.ID()
+		d.shells.Witness.Began(witness.Term{
+			API: kv.APIPrefix(d.js), Bucket: d.bucket, Key: session.SessionKey(id), Name: d.session.Name, Instance: id, Secret: d.session.Secret(),
+			LeaseMs: record.Milliseconds(d.session.Timing.TTL),
+		})
+	}
+}
+
+// Session returns the session. The caller holds the mutex.
+func (d *Driver) Session() *session.Session { return d.session }
+
+// Failure returns when and why the last request failed; nil if it did not.
+func (d *Driver) Failure() (at time.Time, err error) {
+	if f := d.failure.Load(); f != nil {
+		return f.at, f.err
+	}
+	return time.Time{}, nil
+}
+
+// ID returns the id of the session, or of the last one if none is open.
+func (d *Driver) ID() string { return *d.id.Load() }
+
+// AwaitKnown waits until the session knows what is stored in the bucket.
+func (d *Driver) AwaitKnown(ctx context.Context) error { return d.await(ctx, &d.knows) }
+
+// AwaitReleased waits until the session is released, or has ended without that.
+func (d *Driver) AwaitReleased(ctx context.Context) error { return d.await(ctx, &d.released) }
+
+func (d *Driver) await(ctx context.Context, latch *wakeup.Latch) error {
+	d.Lock()
+	wait := latch.Wait()
+	d.Unlock()
+	return wakeup.Wait(ctx, wait)
+}
+
+// Unfit says why the bucket could not be used last; nil if it could.
+func (d *Driver) Unfit() error {
+	d.Lock()
+	defer d.Unlock()
+	return d.unfit
+}
 
 // limitInterval is how exactly the limits of requests are kept.
 const limitInterval = 20 * time.Millisecond
@@ -111,25 +248,43 @@ func (d *Driver) wake(at time.Time) {
 
 // expire ends the requests whose limit has come.
 func (d *Driver) expire(now time.Time) {
-	for id, limit := range d.underWay {
-		if !now.Before(limit) {
-			d.done(now, id, &session.Result{Outcome: core.Unknown})
+	if now.Sub(d.looked) < limitInterval {
+		return
+	}
+	d.looked = now
+	for id, r := range d.underWay {
+		if now.Before(r.limit) {
+			continue
+		}
+		if d.done(now, id, &session.Result{Outcome: core.Unknown, Err: context.DeadlineExceeded}); d.shells.Suspect != nil {
+			d.shells.Suspect(time.Duration(d.took.Load()))
 		}
 	}
 }
 
 // done tells what came of a request, once.
 func (d *Driver) done(now time.Time, id uint64, r *session.Result) {
-	if _, waits := d.underWay[id]; waits {
-		delete(d.underWay, id)
-		d.session.Done(now, id, r)
+	q, waits := d.underWay[id]
+	if !waits {
+		return
 	}
+	delete(d.underWay, id)
+	switch r.Outcome {
+	case core.Applied, core.Refused:
+		d.failure.Store(nil)
+		if q.write {
+			d.took.Store(int64(now.Sub(q.sent)))
+		}
+	default:
+		d.failure.Store(&failure{r.Err, now})
+	}
+	d.session.Done(now, id, r)
 }
 
 // make makes a request.
 func (d *Driver) make(op *session.Op) {
-	d.requests++
-	d.underWay[op.ID] = op.Limit
+	d.requests.Add(1)
+	d.underWay[op.ID] = request{sent: time.Now(), limit: op.Limit, write: op.Kind == session.Write}
 	switch op.Kind {
 	case session.Write:
 		d.write(op)
@@ -139,20 +294,20 @@ func (d *Driver) make(op *session.Op) {
 }
 
 // Requests returns how many requests were made.
-func (d *Driver) Requests() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.requests
-}
+func (d *Driver) Requests() uint64 { return d.requests.Load() }
 
 // Close ends the driver. What it was asked to write may be stored still.
 func (d *Driver) Close() {
-	d.mu.Lock()
+	d.Lock()
 	d.closed = true
 	d.timer.Stop()
+	if d.witnessed != nil {
+		d.shells.Witness.Over(*d.witnessed)
+		d.witnessed = nil
+	}
 	if d.consumer != nil {
 		d.consumer.stop()
 	}
-	d.mu.Unlock()
+	d.Unlock()
 	_ = d.answers.Unsubscribe()
 }

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
@@ -44,7 +45,8 @@ func start(t testing.TB, js jetstream.JetStream, name string, keys int) *process
 		Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: lease.Slewed, Started: lease.Read(),
 	}}
 	p := &process{wakers: map[*session.Claim]*time.Timer{}, leads: map[*session.Claim]bool{}, all: make(chan struct{}, 1)}
-	if p.Driver, err = driver.New(js, "S", rules, p.look, slog.New(slog.DiscardHandler)); err != nil {
+	look := func(c *session.Claim, _ time.Time, _ bool) { p.look(c) }
+	if p.Driver, err = driver.New(js, "S", rules, driver.Shells{Look: look}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.crash)
@@ -124,10 +126,7 @@ func bucket(t testing.TB, s *natstest.Server) (connect func() jetstream.JetStrea
 		}
 		return js
 	}
-	_, err := connect().CreateStream(context.Background(), jetstream.StreamConfig{
-		Name: "KV_S", Subjects: []string{"$KV.S.>"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true, DenyDelete: true, DenyPurge: true, Discard: jetstream.DiscardNew,
-		Storage: jetstream.MemoryStorage,
-	})
+	err := kv.SessionsConfig{Name: "S", TTL: ttl, Storage: jetstream.MemoryStorage}.Create(context.Background(), connect())
 	if err != nil {
 		t.Fatal(err)
 	}

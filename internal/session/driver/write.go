@@ -26,7 +26,11 @@ func (d *Driver) write(op *session.Op) {
 	if op.Expires > 0 {
 		m.Header.Set(jetstream.MsgTTLHeader, op.Expires.String())
 	}
-	if err := d.nc.PublishMsg(m); err != nil { // it was not sent
+	err := nats.ErrDisconnected
+	if d.nc.IsConnected() { // else the client keeps what it publishes, and sends it late
+		err = d.nc.PublishMsg(m)
+	}
+	if err != nil { // it was not sent
 		id := op.ID
 		time.AfterFunc(0, func() {
 			d.Do(func(_ *session.Session, now time.Time) {
