@@ -65,7 +65,7 @@ func (d driver) tellWitnessBegan(t *core.Term) {
 		return
 	}
 	told := witness.Term{
-		Bucket: d.bucket.Bucket(), Key: d.key, Name: d.name, Instance: d.candidate.Rules.Instance,
+		Bucket: d.bucket.Bucket(), Key: d.key, Name: d.name, Instance: d.own.Rules.Instance,
 		Secret: t.Secret(), LeaseMs: record.Milliseconds(t.Lease.Timing.TTL),
 	}
 	if js := d.bucket.JetStream(); js != nil {
@@ -103,9 +103,10 @@ type termDriver struct {
 	term *activeTerm
 }
 
-// Expire has a timer end leadership after a time, though the loop may be stuck.
+// Expire has a timer end leadership after a time, though the loop may be stuck. A session ends the terms of its keys by a timer of its own.
 func (d termDriver) Expire(in time.Duration) {
 	switch t := d.term; {
+	case d.run.own == nil:
 	case in <= 0 && t.expiry != nil:
 		t.expiry.Stop()
 	case in <= 0:

@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -39,8 +40,9 @@ type Election struct {
 	term    atomic.Pointer[activeTerm] // nil while the key is not held
 	renamed atomic.Pointer[string]     // the instance that replaced config.instance, once another process was found to use that; nil before
 
-	mu        sync.Mutex      // guards what follows; never held across I/O or a callback
-	candidate *core.Candidate // all that is known and decided
+	mu        sync.Locker     // guards what follows; never held across I/O or a callback
+	candidate candidate       // all that is known and decided
+	own       *core.Candidate // the same; nil if the key is one of a session, whose claim decides
 	stopped   bool            // Stop was called
 	current   *run            // nil while neither Start nor Run is being called
 	running   bool            // current has registered its metrics, and has not ended
@@ -66,13 +68,28 @@ func NewElection(name, key string, bucket jetstream.KeyValue, opts ...Option) (*
 		name: name, key: key, instance: record.NewID(), host: host, pid: os.Getpid(), bucket: o.Bucket(bucket), wake: wake, opts: o,
 		log: o.Log().With("election", key, "name", name),
 	}}
-	e.candidate = core.New(&core.Rules{World: &world}) // a run sets the other rules
-	e.candidate.Notice(time.Now(), core.SetMetadata{Metadata: o.Metadata})
+	if claim := o.Claim; claim != nil {
+		e.mu, e.candidate = claim, claim
+		claim.Lock()
+		claim.Attach(attached{e})
+		claim.Unlock()
+	} else {
+		e.own = core.New(&core.Rules{World: &world}) // a run sets the other rules
+		e.mu, e.candidate = &sync.Mutex{}, e.own
+	}
+	e.tell(core.SetMetadata{Metadata: o.Metadata})
 	e.metrics = newMetrics(&e.config, e.moment)
 	if o.LastRequestFailed != nil {
 		*o.LastRequestFailed = e.lastRequestFailed
 	}
 	return e, nil
+}
+
+// candidate decides: a candidate of package core, or a claim of a session.
+type candidate interface {
+	shell.Core
+	Status() core.Status
+	Doing() string // in words
 }
 
 // Pause keeps this candidate from campaigning until [Election.Resume]. A leader leads on. Pause may be called at any time, before Start
@@ -145,6 +162,9 @@ func (e *Election) State() State {
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
+	if claim := e.opts.Claim; claim != nil {
+		return e.leaderOfClaim(ctx, claim)
+	}
 	var ttl time.Duration
 	if known := e.status().Bucket.TTL; known > 0 {
 		ttl = known
@@ -168,6 +188,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 
 // instanceID returns the present instance, which distinguishes this candidate from all others.
 func (e *Election) instanceID() string {
+	if e.opts.Claim != nil {
+		return e.opts.Claim.Instance()
+	}
 	if renamed := e.renamed.Load(); renamed != nil {
 		return *renamed
 	}
@@ -187,6 +210,11 @@ func (e *Election) view() view {
 	defer e.mu.Unlock()
 	v := view{
 		status: e.candidate.Status(), term: e.term.Load(), leader: e.leader, running: e.running, progress: e.progress, unhealthy: e.unhealthy, failure: e.failure, requests: e.requests,
+	}
+	if claim := e.opts.Claim; claim != nil {
+		if at, err := claim.Failure(); err != nil {
+			v.requests.note(at, writeRequest, err)
+		}
 	}
 	if v.term != nil {
 		v.lease, v.led = v.term.Lease(), v.term.Core.LedSince

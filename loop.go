@@ -43,6 +43,7 @@ func (r *run) begin(began time.Time) (core.Op, []core.Event) {
 	now := time.Now()
 	op, events := r.shell.Begin(now, began)
 	r.decided(now, &op)
+	r.goOn()
 	return op, events
 }
 
@@ -53,6 +54,7 @@ func (r *run) next(result core.Result) (core.Op, []core.Event) {
 	now := time.Now()
 	op, events := r.shell.Done(now, result)
 	r.decided(now, &op)
+	r.goOn()
 	return op, events
 }
 
@@ -63,7 +65,7 @@ func (r *run) decided(now time.Time, op *core.Op) {
 	if op.Kind != core.Wait {
 		due = now.Add(busyTime)
 	}
-	r.progress = progress{r.candidate.Step().String(), due}
+	r.progress = progress{r.candidate.Doing(), due}
 }
 
 // handle reports what was decided, and does what it asks for.
@@ -99,7 +101,7 @@ type receiver struct {
 // Receive passes a notice to the candidate, unless the run has ended, or goes on under another instance.
 func (r receiver) Receive(n core.Notice) {
 	r.beside(func(present *run, now time.Time) []core.Event {
-		if present != r.run || r.candidate.Rules != r.rules {
+		if present != r.run || r.own.Rules != r.rules {
 			return nil
 		}
 		if _, changed := n.(*core.Notification); changed {
@@ -113,7 +115,7 @@ func (r receiver) Receive(n core.Notice) {
 func (r receiver) SourceOverdue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.candidate.Rules == r.rules && r.candidate.SourceOverdue()
+	return r.own.Rules == r.rules && r.own.SourceOverdue()
 }
 
 // Closed ends the run: the connection was closed for good.

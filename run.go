@@ -74,8 +74,9 @@ func (e *Election) beside(decide func(r *run, now time.Time) []core.Event) {
 	r := e.current
 	events := decide(r, time.Now())
 	if op, waits := e.candidate.Waits(); waits && r != nil && r.timer != nil { // it may wait for something else now
-		e.progress = progress{e.candidate.Step().String(), op.Due}
+		e.progress = progress{e.candidate.Doing(), op.Due}
 	}
+	e.goOn()
 	e.mu.Unlock()
 	for i := range events {
 		r.report(&events[i])
@@ -144,7 +145,7 @@ func (r *run) expect(doing string, due time.Time) {
 func (r *run) coreRules() *core.Rules {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.candidate.Rules
+	return r.own.Rules
 }
 
 // notifications returns the run's listener.
@@ -165,7 +166,7 @@ func (r *run) nextChange() <-chan struct{} {
 func (r *run) took() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.candidate.Took()
+	return r.candidate.Status().Bucket.Took
 }
 
 // suspectConnection has the connection examined, because an answer or a notification has not come in time.

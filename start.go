@@ -87,6 +87,7 @@ func (e *Election) leave(r *run) {
 	r.cancel()
 	e.current = nil
 	r.returned.Close()
+	e.detach()
 }
 
 // Stop ends the election for good, and returns at once: leadership ends, callbacks and work return, the key is released if it was held,
@@ -95,6 +96,7 @@ func (e *Election) Stop() {
 	e.mu.Lock()
 	e.stopped = true
 	r := e.current
+	e.detach()
 	e.mu.Unlock()
 	if r != nil {
 		r.stop()
@@ -134,6 +136,9 @@ func (r *run) do() error {
 		}
 	}()
 
+	if r.own == nil {
+		return r.campaignBySession()
+	}
 	if nc := r.bucket.Conn(); nc != nil {
 		r.guard = natsconn.NewGuard(nc, !r.opts.NoForce, r.log)
 		defer r.guard.Leave()
@@ -142,17 +147,7 @@ func (r *run) do() error {
 	if err != nil || r.ctx.Err() != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
-	r.mu.Unlock()
-	defer r.timer.Stop()
-	if r.opts.Health != nil {
-		defer r.startHealthChecks(r.ctx)()
-	}
-	if r.bucket.Conn() != nil {
-		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
-		defer r.member.Leave()
-	}
+	defer r.takePart()()
 	for r.campaignAs(source) {
 		r.rename()
 		again, err := r.waitForBucket() // which may have been made again meanwhile
@@ -168,6 +163,27 @@ func (r *run) do() error {
 	return r.result()
 }
 
+// takePart starts what a candidate has beside its loop, once the bucket is known: the function that it returns ends that.
+func (r *run) takePart() (end func()) {
+	r.mu.Lock()
+	r.timer = time.AfterFunc(0, func() { wakeup.Send(r.wake) })
+	r.mu.Unlock()
+	endChecks := func() {}
+	if r.opts.Health != nil {
+		endChecks = r.startHealthChecks(r.ctx)
+	}
+	if r.bucket.Conn() != nil {
+		r.member = control.Join(r.bucket, r.key, served{r}, r.opts.Log())
+	}
+	return func() {
+		if r.member != nil {
+			r.member.Leave()
+		}
+		endChecks()
+		r.timer.Stop()
+	}
+}
+
 // beginRun begins the run.
 func (r *run) beginRun(started time.Time) {
 	r.mu.Lock()
@@ -175,6 +191,7 @@ func (r *run) beginRun(started time.Time) {
 	r.running, r.failure = true, ""
 	r.progress = progress{"starting", time.Now().Add(busyTime)}
 	r.shell.Start(time.Now(), r.rules(r.instanceID()), started)
+	r.goOn()
 }
 
 // result returns what the work returned that returned while it led.
@@ -189,6 +206,7 @@ func (r *run) endRun() {
 	defer r.mu.Unlock()
 	r.running, r.progress = false, progress{}
 	r.shell.Return(time.Now())
+	r.goOn()
 }
 
 // rename has this candidate go on under a new instance, because another process uses its present one.
@@ -227,7 +245,7 @@ func (r *run) endBackground() {
 // yieldToSuccessor waits for a moment if a release has just named a successor: see yieldTime.
 func (r *run) yieldToSuccessor() {
 	r.mu.Lock()
-	until := r.candidate.ReleasedAt().Add(yieldTime)
+	until := r.own.ReleasedAt().Add(yieldTime)
 	r.mu.Unlock()
 	time.Sleep(time.Until(until))
 }

@@ -13,6 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	witnesstest.Main()
+	startWitness()
 	os.Exit(m.Run())
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // unlogged are the folders whose code no operator runs.
-var unlogged = []string{"bench", "deploy", "examples", "fence/recipes", "internal/drill/chaos", "internal/session", "internal/test/clitest", "internal/test/natstest", "internal/test/sim", "internal/test/witnesstest", "spec", "testdata"}
+var unlogged = []string{"bench", "deploy", "examples", "fence/recipes", "internal/drill/chaos", "internal/test/clitest", "internal/test/natstest", "internal/test/sim", "internal/test/witnesstest", "spec", "testdata"}
 
 // sink is a function that logs one of its arguments as the message.
 type sink struct {

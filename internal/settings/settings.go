@@ -49,6 +49,8 @@ type Options struct {
 
 	Witness Witness // is told of the terms; nil if there is none
 
+	Claim Claim // the key is one of a session; nil if the election is a candidate of its own
+
 	Target func(record.Successor) record.Successor // see core.Rules
 
 	// Where a new candidate is to leave a function that reports whether its last request failed, of whatever kind: it may be cut off.
@@ -122,14 +124,23 @@ func (o *Options) SuitableInterval(i kv.Info, ttl time.Duration) time.Duration {
 // Of returns what the options set, and an error that names everything that is wrong with them for a candidate of the given name and key in the
 // bucket, as far as that can be found without the server.
 func Of[Option ~func(*Options)](opts []Option, name, key string, bucket jetstream.KeyValue) (*Options, error) {
-	o := &Options{HealthThreshold: 3}
+	o := apply(opts)
+	return o, o.validate(name, key, bucket)
+}
+
+// apply returns what options set.
+func apply[Option ~func(*Options)](opts []Option) *Options {
+	o := &Options{HealthThreshold: defaultThreshold}
 	for _, opt := range opts {
 		if o.Require("an option", opt != nil) {
 			opt(o)
 		}
 	}
-	return o, o.validate(name, key, bucket)
+	return o
 }
+
+// defaultThreshold is how many health checks must fail in a row.
+const defaultThreshold = 3
 
 // Require records that an option was given nil, unless it was given what it needs.
 func (o *Options) Require(option string, given bool) bool {
@@ -143,13 +154,11 @@ func (o *Options) Require(option string, given bool) bool {
 func (o *Options) Bucket(bucket jetstream.KeyValue) *kv.Bucket { return kv.With(bucket, o.JetStream) }
 
 func (o *Options) validate(name, key string, bucket jetstream.KeyValue) error {
-	problems := []error{validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.ScheduleErr, o.validateMetrics()}
+	problems := []error{validate.Name(name), validate.Key(key), o.Durations.Validate(), validate.Metadata(o.Metadata), o.ScheduleErr, o.validateMetrics(), o.validateClaim()}
 	if n := o.HealthThreshold; n < 1 || n > 1000 {
 		problems = append(problems, validate.Errorf("WithHealthThreshold(%d): give a number from 1 to 1000", n))
 	}
-	for _, option := range o.missing {
-		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
-	}
+	problems = append(problems, o.validateGiven())
 	if o.PlainValue && record.Parse([]byte(name), 0).Instance != "" {
 		problems = append(problems, validate.Errorf("WithPlainValue: the name %q would be read as a record: use another", name))
 	}
@@ -157,6 +166,15 @@ func (o *Options) validate(name, key string, bucket jetstream.KeyValue) error {
 		problems = append(problems, validate.Errorf("the bucket is nil: pass the one that OpenBucket, CreateBucket or JetStream.KeyValue returned"))
 	} else if (o.Preempt || o.Schedule != nil) && o.Bucket(bucket).Conn() == nil {
 		problems = append(problems, validate.Errorf("WithPreemption and WithRelinquish ask other candidates over NATS: use a bucket of OpenBucket or CreateBucket, or give WithJetStream"))
+	}
+	return errors.Join(problems...)
+}
+
+// validateGiven returns an error that names the options that were given nil.
+func (o *Options) validateGiven() error {
+	var problems []error
+	for _, option := range o.missing {
+		problems = append(problems, validate.Errorf("%s was given nil: leave the option out instead", option))
 	}
 	return errors.Join(problems...)
 }

@@ -21,14 +21,14 @@ var house = []group{
 		{"dashboards", "internal/dial", "internal/record", "internal/timing"},
 		{"internal/core", "internal/kv"},
 		{"internal/forecast", "internal/session", "internal/shell", "internal/witness"},
-		{"internal/session/driver", "internal/settings"},
+		{"internal/session/claims", "internal/session/driver", "internal/settings"},
 		{"internal/control", "internal/notify"},
 	}},
 	{"The library", "", [][]string{{"."}}},
 	{"For users", "built on elections", [][]string{
 		{"internal/candidacy", "observe"},
 		{"admin"},
-		{"connect", "fence", "gocronelector", "group", "mutex", "semaphore", "witness"},
+		{"connect", "fence", "gocronelector", "group", "mutex", "semaphore", "session", "witness"},
 	}},
 	{"The command", "internal/cli/, what only it needs", [][]string{
 		{"internal/cli/embedded", "internal/cli/terminal"},
@@ -81,9 +81,6 @@ func TestWhatOnlyTestsUseLivesWithThem(t *testing.T) {
 		}
 	}
 	for _, p := range list {
-		if strings.HasPrefix(p.path, "internal/session") { // the package for users is built next
-			continue
-		}
 		if strings.HasPrefix(p.path, "internal/") && !isForTests(p.path) && !used[p.path] {
 			t.Errorf("%s is used by tests only: move it to %s", p.path, tests)
 		}

@@ -27,7 +27,7 @@ var packages = func() map[string]string {
 		"election": module, "nats": "github.com/nats-io/nats.go", "jetstream": "github.com/nats-io/nats.go/jetstream",
 		"prometheus": "github.com/prometheus/client_golang/prometheus", "http": "net/http", "slog": "log/slog", "signal": "os/signal", "sql": "database/sql",
 	}
-	for _, name := range []string{"admin", "connect", "dashboards", "fence", "gocronelector", "group", "mutex", "observe", "semaphore", "witness"} {
+	for _, name := range []string{"admin", "connect", "dashboards", "fence", "gocronelector", "group", "mutex", "observe", "semaphore", "session", "witness"} {
 		byName[name] = module + "/" + name
 	}
 	for _, name := range []string{"context", "errors", "fmt", "log", "os", "strconv", "syscall", "time"} {

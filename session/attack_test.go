@@ -1,0 +1,148 @@
+package session_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/session"
+)
+
+// attack has a and b campaign for a key, which a leads, and a stranger write to the bucket. c starts afterwards. It returns for how long nobody led, and
+// fails if two ever lead.
+func attack(t *testing.T, stranger func(f *fixture, js jetstream.JetStream, claim, own string)) {
+	play(t, func(f *fixture) {
+		a := f.open("a")
+		one := f.start(a, "k")
+		time.Sleep(time.Second)
+		elections := []*election.Election{one, f.start(f.open("b"), "k")}
+		time.Sleep(time.Second)
+		f.Expect(one.IsLeader()).To(BeTrue())
+		stranger(f, f.js(), "$KV.S.c.k", "$KV.S.s."+a.Status().ID)
+		elections = append(elections, f.start(f.open("c"), "k"))
+		led := 0
+		for range 400 {
+			time.Sleep(ttl / 100)
+			leaders := 0
+			for _, e := range elections {
+				if e.IsLeader() {
+					leaders++
+				}
+			}
+			f.Expect(leaders).To(BeNumerically("<=", 1))
+			if led = 0; leaders == 1 {
+				led = 1
+			}
+		}
+		f.Expect(led).To(Equal(1), "somebody leads again")
+	})
+}
+
+// stored returns what is stored under a subject.
+func stored(f *fixture, js jetstream.JetStream, subject string) (record map[string]any, revision uint64) {
+	stream, err := js.Stream(context.Background(), "KV_S")
+	f.Expect(err).NotTo(HaveOccurred())
+	m, err := stream.GetLastMsgForSubject(context.Background(), subject)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(json.Unmarshal(m.Data, &record)).To(Succeed())
+	return record, m.Sequence
+}
+
+// write writes a record over a revision, as sessions do.
+func write(f *fixture, js jetstream.JetStream, subject string, record map[string]any, revision uint64, opts ...jetstream.PublishOpt) {
+	text, err := json.Marshal(record)
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = js.Publish(context.Background(), subject, text, append(opts, jetstream.WithExpectLastSequencePerSubject(revision))...)
+	f.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestClaimOfASessionThatNeverWasHasNoTwoLeadTheKey(t *testing.T) {
+	attack(t, func(f *fixture, js jetstream.JetStream, claim, _ string) {
+		record, revision := stored(f, js, claim)
+		record["instance"], record["name"] = "nobody", "nobody"
+		write(f, js, claim, record, revision)
+	})
+}
+
+func TestSessionThatAStrangerClosesHasNoTwoLeadItsKeys(t *testing.T) {
+	attack(t, func(f *fixture, js jetstream.JetStream, _, own string) {
+		record, revision := stored(f, js, own)
+		record["closed_by"] = "stranger"
+		write(f, js, own, record, revision)
+	})
+}
+
+func TestClaimThatAStrangerHasExpireHasNoTwoLeadTheKey(t *testing.T) {
+	attack(t, func(f *fixture, js jetstream.JetStream, claim, _ string) {
+		record, revision := stored(f, js, claim)
+		write(f, js, claim, record, revision, jetstream.WithMsgTTL(time.Second))
+	})
+}
+
+func TestClaimThatAnyClientOverwritesHasNoTwoLeadTheKey(t *testing.T) {
+	attack(t, func(f *fixture, js jetstream.JetStream, claim, _ string) {
+		_, err := js.Publish(context.Background(), claim, []byte("mine"))
+		f.Expect(err).NotTo(HaveOccurred())
+	})
+}
+
+func TestReleaseThatAStrangerForgesHasNoTwoLeadTheKey(t *testing.T) {
+	attack(t, func(f *fixture, js jetstream.JetStream, claim, _ string) {
+		record, revision := stored(f, js, claim)
+		record["released"], record["secret"] = time.Now(), "AAAAAAAAAAAAAAAAAAAAAA"
+		write(f, js, claim, record, revision)
+	})
+}
+
+// Who may publish to the inbox of a session could guess no number of its consumer but by chance.
+func TestForgedDeliveryCostsASessionAReadAndNoKey(t *testing.T) {
+	play(t, func(f *fixture) {
+		s := f.open("a")
+		e := f.start(s, "k")
+		time.Sleep(time.Second)
+		js := f.js()
+		stream, err := js.Stream(context.Background(), "KV_S")
+		f.Expect(err).NotTo(HaveOccurred())
+		for info := range stream.ListConsumers(context.Background()).Info() {
+			m := nats.NewMsg(info.Config.DeliverSubject)
+			m.Subject, m.Reply = info.Config.DeliverSubject, "$JS.ACK.KV_S."+info.Name+".1.900.900.1.0"
+			f.Expect(js.Conn().PublishMsg(m)).To(Succeed())
+		}
+		for range 100 {
+			time.Sleep(ttl / 20)
+			f.Expect(e.IsLeader()).To(BeTrue())
+		}
+	})
+}
+
+func TestBucketThatIsGivenAnAgeLimitIsNotLedIn(t *testing.T) {
+	play(t, func(f *fixture) {
+		s := f.open("a")
+		e := f.start(s, "k")
+		time.Sleep(time.Second)
+		js, ctx := f.js(), context.Background()
+		stream, err := js.Stream(ctx, "KV_S")
+		f.Expect(err).NotTo(HaveOccurred())
+		cfg := stream.CachedInfo().Config
+		cfg.MaxAge = time.Hour
+		_, err = js.UpdateStream(ctx, cfg)
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = session.Open(ctx, js, config("b"))
+		f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))
+		f.Expect(err).To(MatchError(ContainSubstring("nats stream edit KV_S --max-age 0")))
+		time.Sleep(45 * ttl) // by then the session has read everything again
+		f.Expect(e.IsLeader()).To(BeFalse())
+		f.Expect(s.Status().LastError).To(ContainSubstring("--max-age 0"))
+		cfg.MaxAge = 0
+		_, err = js.UpdateStream(ctx, cfg)
+		f.Expect(err).NotTo(HaveOccurred())
+		time.Sleep(2 * ttl)
+		f.Expect(e.IsLeader()).To(BeTrue())
+	})
+}
