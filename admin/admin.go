@@ -69,6 +69,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natural"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session/claims"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
@@ -256,6 +257,8 @@ const maxEvictions = 5
 // of the same term. Whatever else is stored under the key counts as a leader too, such as a message that never expires. The error is
 // [election.ErrNoLeader] if nobody holds the key.
 //
+// In a bucket for sessions, in which nothing can be deleted, it writes over the claim of the key instead: the session keeps its other keys.
+//
 // The leader loses its term when it is notified, or at its next renewal. Its successor leads one TTL later or more, because a leader
 // that is cut off just then considers itself leader until its lease ends. Prefer [Admin.Resign], which hands over in order and at once,
 // and the end of the lease of a leader that is cut off or hangs.
@@ -282,7 +285,7 @@ func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) 
 func (a *Admin) remove(ctx context.Context, l election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
-	err := a.bucket.Evict(ctx, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
+	err := claims.Evict(ctx, a.bucket, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
 	switch outcome := kv.Classify(err); {
 	case outcome == kv.Applied:
 		return nil
@@ -307,6 +310,9 @@ func (a *Admin) Forget(ctx context.Context, ended observe.Event) error {
 	info, err := a.bucket.Load(ctx)
 	if err != nil {
 		return fmt.Errorf("%q is not forgotten: %w", key, err)
+	}
+	if info.SessionTTL > 0 {
+		return fmt.Errorf("%w: %q is not forgotten: %q is made for sessions, in which nothing is removed", election.ErrBucketUnsuitable, key, info.Bucket)
 	}
 	entry, err := a.bucket.Last(ctx, key)
 	if kv.Classify(err) == kv.Absent {

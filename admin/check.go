@@ -47,6 +47,8 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	copied-bucket              critical   likewise: the bucket mirrors another stream, or copies from one
 //	memory-replicated          critical   term numbers may begin anew without a sign; Start refuses more than one replica
 //	options-unfit              critical   Start refuses the options in this bucket
+//	claims-expire              critical   of a bucket for sessions: it has a TTL
+//	claims-disappear           critical   likewise: records may be deleted, purged or dropped
 //	no-stream-leader           critical   nothing can be written
 //	write-refused              critical   a key cannot be written
 //	replicas-offline           critical   if no majority is left, else warning
@@ -82,6 +84,7 @@ func (s *Severity) UnmarshalText(text []byte) error { return severityNames.Parse
 //	attempts-refused           info       a leader cannot see candidates, so that its release names no successors
 //	inboxes-readable           info       the user may read what the server answers to others
 //	not-inspected              info       the bucket does not describe the stream behind it
+//	session-keys               info       how many keys sessions lead, and how many were led by sessions that are over
 //	expect-release             info       the time without a leader after a release
 //	expect-crash               info       after the crash of the leader
 //	expect-eviction            info       after somebody deleted the leader's key
@@ -126,6 +129,9 @@ const probeKey = "election-check"
 // connection. The findings are those of one moment and of this connection: candidates with other credentials have to check for
 // themselves.
 //
+// In a bucket for sessions, see package session, it reports what makes the bucket unfit for these, the state of the stream, and how many keys sessions lead. It
+// tests no permissions there, and the options have no effect.
+//
 // Check writes nothing. It tests whether a key may be written by an update of the key "election-check" that the server must refuse
 // whenever it arrives, and whether a key may be read by reading that one: where permission is granted for single keys, grant it for this
 // key too, or use [CheckKey]. It checks the limits of the account only where it may publish to $JS.API.INFO, which no role needs. Where a
@@ -163,10 +169,21 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	if c.info.Stream != nil {
 		c.stream = *c.info.Stream
 	}
-	c.probe(ctx)
+	if c.info.SessionTTL > 0 {
+		c.checkSessions(ctx)
+	} else {
+		c.checkElections(ctx)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("the check of bucket %q did not finish: %w", c.name, err)
 	}
+	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return c.findings, nil
+}
+
+// checkElections reports what it finds in a bucket of elections.
+func (c *checkup) checkElections(ctx context.Context) {
+	c.probe(ctx)
 	c.info.PlainNames = c.PlainValue || c.probes.plains > 0
 	for _, p := range c.info.Problems() {
 		c.add(SeverityCritical, p.Code, "the bucket "+p.Message, p.Fix)
@@ -184,8 +201,6 @@ func CheckAs(ctx context.Context, bucket jetstream.KeyValue, role Role, key stri
 	c.checkPermissions()
 	c.checkConnection()
 	c.forecast()
-	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	return c.findings, nil
 }
 
 // checkup is one call of CheckKey.

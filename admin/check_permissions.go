@@ -336,11 +336,11 @@ const (
 // checkPings checks when the client notices that the server, or the network between, has forgotten the connection.
 func (c *checkup) checkPings(interval time.Duration, unanswered int) {
 	const code, consequence = "ping-interval", "a candidate that is notified of nothing takes over late"
-	fix := fmt.Sprintf("connect with nats.PingInterval(%v)", min(max(c.info.TTL/6, time.Second), 10*time.Second).Round(100*time.Millisecond))
+	fix := fmt.Sprintf("connect with nats.PingInterval(%v)", min(max(c.info.LeaseTTL()/6, time.Second), 10*time.Second).Round(100*time.Millisecond))
 	switch noticed := time.Duration(unanswered+1) * interval; {
 	case interval <= 0:
 		c.warn(code, "the connection sends no pings, and a connection that the network has forgotten is not noticed: "+consequence, fix)
-	case c.info.TTL > 0 && noticed > max(pingTTLs*c.info.TTL, minPingTime):
-		c.warn(code, fmt.Sprintf("by its pings every %v the client notices after up to %v that the network has forgotten the connection, and the bucket's TTL is %v: %s", interval, noticed, c.info.TTL, consequence), fix)
+	case c.info.LeaseTTL() > 0 && noticed > max(pingTTLs*c.info.LeaseTTL(), minPingTime):
+		c.warn(code, fmt.Sprintf("by its pings every %v the client notices after up to %v that the network has forgotten the connection, and the bucket's TTL is %v: %s", interval, noticed, c.info.LeaseTTL(), consequence), fix)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -30,6 +31,9 @@ const (
 // Candidates that do not know their connection learn of the pause when they have won the key, and release it without having led. A
 // candidate that knows its connection, but is not permitted to subscribe to election-control.<bucket>.*.>, cannot be notified: if it
 // started before the pause, it may still take over a release.
+//
+// Elections of sessions are paused by [election.Election.Pause] in their processes only: in a bucket for sessions the error wraps
+// [election.ErrBucketUnsuitable].
 func (a *Admin) Pause(ctx context.Context, key string) error {
 	return a.changeMetadata(ctx, key, func(metadata map[string]string) {
 		if metadata[kv.PausedPrefix+key] == "" {
@@ -62,6 +66,10 @@ func (a *Admin) changeMetadata(ctx context.Context, key string, change func(map[
 		info, err := a.bucket.LoadUntilRefused(ctx)
 		if err != nil {
 			return fmt.Errorf("election %q: %w", key, err)
+		}
+		if info.SessionTTL > 0 {
+			return fmt.Errorf("%w: election %q is not changed: %q is made for sessions, whose elections only their processes pause: call Election.Pause there, or run 'election-cli transfer %s --to NAME --bucket %s' to have another process lead",
+				election.ErrBucketUnsuitable, key, info.Bucket, key, info.Bucket)
 		}
 		config := info.Stream.Config
 		before := maps.Clone(config.Metadata)

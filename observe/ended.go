@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session/claims"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
 )
@@ -24,6 +26,9 @@ import (
 // expiries only the key and the time are known, for the TTL or for a second, and a purge is taken for an expiry: these are returned only for a key that is
 // given without wildcards, for they may be those of other data. So nothing is returned for an election that nobody has ever led, nor for most that ended
 // without a release.
+//
+// Of the key of a session more is known: who led it, also after a crash, until the record of the session expires some TTLs later. The release of one key of a
+// session names no term.
 //
 // A key without wildcards needs no consumer. The error wraps [election.ErrInvalidOption] for a pattern that no key matches.
 func (o *Observer) Ended(ctx context.Context, keys ...string) (ended []Event, err error) {
@@ -64,20 +69,39 @@ func (o *Observer) readLast(ctx context.Context, key string, last map[string]jet
 	}
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
-	return kv.UntilRefused(ctx, o.bucket.Conn(), o.bucket.ToRead(key), func(ctx context.Context) error {
-		entry, err := o.bucket.Last(ctx, key)
-		if err == nil {
-			last[key] = entry
-		}
-		if kv.Classify(err) == kv.Absent {
-			return nil
-		}
+	info, err := o.load(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	entry, err := o.read(ctx, info, key, o.bucket.Last)
+	switch {
+	case err == nil:
+		last[key] = entry
+	case kv.Classify(err) != kv.Absent:
+		return err
+	}
+	return nil
+}
+
+// endOfClaim is endOf for the key of a session.
+func endOfClaim(c *claims.Entry) (Event, bool) {
+	e, lost := lossOf(c)
+	if !lost || c.Loss == claims.Vanished { // else it is known since when
+		return Event{}, false
+	}
+	e.Key, e.At = c.Key(), c.At.UTC().Round(0)
+	if e.Leader, _ = election.LeaderOf(c, 0); c.Value() == nil {
+		e.Leader = election.Leader{Key: e.Key, Name: c.Eviction.Name, Term: c.Eviction.Term}
+	}
+	e.Leader.Expires = time.Time{}
+	return e, true
 }
 
 // endOf returns how an election ended, by what is stored under its key; false if a candidate holds the key.
 func endOf(entry jetstream.KeyValueEntry) (Event, bool) {
+	if c, is := entry.(*claims.Entry); is {
+		return endOfClaim(c)
+	}
 	e := Event{Key: entry.Key(), Leader: election.Leader{Key: entry.Key()}, At: entry.Created().UTC().Round(0)}
 	switch kv.RemovalBy(entry) {
 	case record.Kept:

@@ -8,12 +8,16 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session/claims"
 )
 
 // ending returns how the last holder lost the key, by what is stored after it; before is the revision of the holder's last write. With a
 // history of one, what came between may be gone. A watcher does not distinguish an expiry from a purge, but servers never expire a key
 // early.
 func (k *keyState) ending(entry jetstream.KeyValueEntry, before uint64, ttl time.Duration) Event {
+	if e, lost := lossOf(entry); lost {
+		return e
+	}
 	if kv.RemovalBy(entry) != record.Kept {
 		return k.removal(entry, before, ttl)
 	}
@@ -38,6 +42,23 @@ func (k *keyState) ending(entry jetstream.KeyValueEntry, before uint64, ttl time
 		return Event{Kind: Evicted, Reason: election.ReasonDeleted}
 	}
 	return Event{Kind: Evicted, Reason: election.ReasonOverwritten, By: next.Name}
+}
+
+// lossOf returns how the key of a session was lost; false if somebody holds the key, or the bucket is not one for sessions.
+func lossOf(entry jetstream.KeyValueEntry) (e Event, lost bool) {
+	c, is := entry.(*claims.Entry)
+	if !is || c.Loss == claims.Held {
+		return e, false
+	}
+	switch c.Loss {
+	case claims.Released:
+		return Event{Kind: Released, Reason: election.Reason(c.Reason)}, true
+	case claims.Lapsed, claims.Vanished:
+		return Event{Kind: Expired, Reason: election.Reason(c.Reason)}, true
+	case claims.Evicted:
+		return Event{Kind: Evicted, Reason: election.ReasonDeleted, By: c.Eviction.By}, true
+	}
+	return Event{Kind: Evicted, Reason: election.ReasonOverwritten, By: c.By}, true
 }
 
 // removal returns how the last holder lost the key, by the marker of its removal.

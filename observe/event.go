@@ -15,11 +15,11 @@ const (
 	Elected EventKind = iota + 1
 	// Leading is the first renewal from which leadership counts.
 	Leading
-	// Renewed is any other renewal.
+	// Renewed is any other renewal. A session renews its lease, and that is reported for each key that it leads.
 	Renewed
 	// Released says that the holder released the key.
 	Released
-	// Expired says that the holder did not renew the key for a TTL, or for as long as its lease, and another candidate took the key over.
+	// Expired says that the holder did not renew the key for a TTL, or for as long as its lease, and another candidate took the key over, or closed the session.
 	Expired
 	// Evicted says that the holder lost the key otherwise, as when somebody deleted or overwrote it: see the Reason of the event.
 	Evicted

@@ -11,6 +11,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session/claims"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
@@ -41,7 +42,7 @@ type keyState struct {
 }
 
 // run follows the keys until ctx ends, by one watcher after the other.
-func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
+func (o *observation) run(ctx context.Context, w *watcher) {
 	var connected chan nats.Status
 	if nc := o.bucket.Conn(); nc != nil {
 		connected = nc.StatusChanged(nats.CONNECTED)
@@ -53,7 +54,7 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 		case err == nil:
 			level = slog.LevelWarn
 			o.follow(ctx, w, connected)
-			kv.StopWatcher(w)
+			kv.StopWatcher(w.KeyWatcher)
 		case ctx.Err() == nil:
 			o.log.Log(ctx, level, "Elections cannot be observed, trying again", "bucket", o.bucket.Bucket(), "error", kv.Describe(err))
 			level = slog.LevelDebug
@@ -67,7 +68,7 @@ func (o *observation) run(ctx context.Context, w jetstream.KeyWatcher) {
 
 // follow handles the updates of a watcher until the watcher ends or may be stalled: after the connection was made again, when a key that
 // was held must have expired, or when nothing at all came for as long as leaders take to renew.
-func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, connected <-chan nats.Status) {
+func (o *observation) follow(ctx context.Context, w *watcher, connected <-chan nats.Status) {
 	for _, k := range o.keys {
 		k.seen = false
 	}
@@ -81,23 +82,29 @@ func (o *observation) follow(ctx context.Context, w jetstream.KeyWatcher, connec
 		case <-connected:
 			return
 		case <-check.C:
+			w.counting(o.update)
 			left := time.Until(o.stalledAt(updated))
 			if left <= 0 {
 				return
 			}
+			if wait, waits := w.wait(); waits {
+				left = min(left, wait)
+			}
 			check.Reset(left)
-		case entry, ok := <-w.Updates():
-			switch {
-			case !ok:
+		case update, ok := <-w.Updates():
+			if !ok {
 				timeutil.Sleep(ctx, retryDelay)
 				return
-			case entry == nil: // all that is stored has come
+			}
+			w.each(update, o.update)
+			if update == nil { // all that is stored has come
 				o.current = true
 				o.reportMissing()
-			default:
-				o.update(entry)
 			}
 			updated = time.Now()
+			if wait, waits := w.wait(); waits {
+				check.Reset(wait)
+			}
 		}
 	}
 }
@@ -141,15 +148,16 @@ func (o *observation) update(entry jetstream.KeyValueEntry) {
 		k = &keyState{}
 	}
 	k.seen = true
-	if k.revision == entry.Revision() && k.written.Equal(entry.Created()) {
+	at := changedAt(entry)
+	if k.revision == entry.Revision() && k.written.Equal(at) {
 		return // a new watcher repeats it
 	}
 	before := k.revision
-	k.revision, k.written = entry.Revision(), entry.Created()
-	l, held := election.LeaderOf(entry, o.ttl)
+	k.revision, k.written = entry.Revision(), at
+	l, held := leaderOf(entry, o.ttl)
 	same := held && k.held && k.leader.Instance == l.Instance && k.leader.Name == l.Name && k.leader.Since.Equal(l.Since)
 	if k.held && !same {
-		o.report(k.ending(entry, before, o.ttl), k.leader, entry.Created())
+		o.report(k.ending(entry, before, o.ttl), k.leader, at)
 	}
 	if !held {
 		delete(o.keys, key)
@@ -159,15 +167,27 @@ func (o *observation) update(entry jetstream.KeyValueEntry) {
 	leading := l.Term != 0 || same && l.Instance == "" // a bare name leads from its first renewal
 	if !same && (!leading || o.current) {              // with a history of one, the record of the win may be gone already
 		won := record.Parse(entry.Value(), entry.Revision()).Won
-		o.report(Event{Kind: Elected, Reason: election.Reason(won)}, l, entry.Created())
+		o.report(Event{Kind: Elected, Reason: election.Reason(won)}, l, at)
 	}
 	switch {
 	case leading && !(same && k.leading):
-		o.report(Event{Kind: Leading}, l, entry.Created())
+		o.report(Event{Kind: Leading}, l, at)
 	case same:
-		o.report(Event{Kind: Renewed}, l, entry.Created())
+		o.report(Event{Kind: Renewed}, l, at)
 	}
 	k.leader, k.held, k.leading, k.expires = l, true, leading, time.Now().Add(o.ttl+timing.ExpiryLateness)
+}
+
+// changedAt returns the time of what an entry says.
+func changedAt(entry jetstream.KeyValueEntry) time.Time {
+	switch c, is := entry.(*claims.Entry); {
+	case !is:
+		return entry.Created()
+	case c.At.IsZero():
+		return time.Now()
+	default:
+		return c.At
+	}
 }
 
 // report completes an event and hands it to the reader.

@@ -34,6 +34,8 @@
 // A report may be a moment old, and a little older in a replicated bucket. It is for people, for metrics, and for finding the leader;
 // never base what only a leader may do on it. The fencing token of a report, [election.Leader.Token], can be compared.
 //
+// The keys of sessions, see package session, are elections too. In their bucket an Observer asks for the stream's info each time.
+//
 // An Observer writes nothing. It needs permission to publish to $JS.API.STREAM.INFO.KV_<bucket> and to read the keys; [Observer.Leaders] and
 // [Observer.Observe] also create a consumer. What is not permitted is an error that wraps nats.ErrPermissionViolation, at once where the
 // server says so and the bucket knows its connection.
@@ -54,6 +56,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/session/claims"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timing"
 	"github.com/natscampaign/election/internal/validate"
@@ -86,17 +89,14 @@ func (o *Observer) Leader(ctx context.Context, key string) (l election.Leader, e
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
 	var entry jetstream.KeyValueEntry
-	ttl, err := o.bucketTTL(ctx)
+	info, err := o.load(ctx)
 	if err == nil {
-		err = kv.UntilRefused(ctx, o.bucket.Conn(), o.bucket.ToRead(key), func(ctx context.Context) (err error) {
-			entry, err = o.bucket.Get(ctx, key)
-			return err
-		})
+		entry, err = o.read(ctx, info, key, o.bucket.Get)
 	}
 	held := false
 	switch {
 	case err == nil:
-		l, held = election.LeaderOf(entry, ttl)
+		l, held = leaderOf(entry, info.LeaseTTL())
 	case kv.Classify(err) != kv.Absent:
 		return l, fmt.Errorf("leader of %q: %w", key, err)
 	}
@@ -106,6 +106,27 @@ func (o *Observer) Leader(ctx context.Context, key string) (l election.Leader, e
 	return l, nil
 }
 
+// leaderOf returns the holder of the key of an entry, and false if nobody holds the key.
+func leaderOf(entry jetstream.KeyValueEntry, ttl time.Duration) (election.Leader, bool) {
+	l, held := election.LeaderOf(entry, ttl)
+	if c, is := entry.(*claims.Entry); is {
+		held = c.Loss == claims.Held
+	}
+	return l, held
+}
+
+// read reads what is stored under a key by the given method of the bucket, or what the records of a session and its claim say of the key.
+func (o *Observer) read(ctx context.Context, info kv.Info, key string, get func(context.Context, string) (jetstream.KeyValueEntry, error)) (entry jetstream.KeyValueEntry, err error) {
+	if info.SessionTTL > 0 {
+		return claims.Get(ctx, o.bucket, info, key)
+	}
+	err = kv.UntilRefused(ctx, o.bucket.Conn(), o.bucket.ToRead(key), func(ctx context.Context) (err error) {
+		entry, err = get(ctx, key)
+		return err
+	})
+	return entry, err
+}
+
 // Leaders returns the holders of all keys of the bucket, sorted by key.
 func (o *Observer) Leaders(ctx context.Context) (leaders []election.Leader, err error) {
 	defer func() {
@@ -113,14 +134,14 @@ func (o *Observer) Leaders(ctx context.Context) (leaders []election.Leader, err 
 			leaders, err = nil, fmt.Errorf("leaders in %q: %w", o.bucket.Bucket(), err)
 		}
 	}()
-	ttl, err := o.bucketTTL(ctx)
+	info, err := o.load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	byKey := map[string]election.Leader{}
 	err = o.all(ctx, nil, func(entry jetstream.KeyValueEntry) {
 		delete(byKey, entry.Key()) // a key may change while all are read
-		if l, held := election.LeaderOf(entry, ttl); held {
+		if l, held := leaderOf(entry, info.LeaseTTL()); held {
 			byKey[l.Key] = l
 		}
 	})
@@ -133,41 +154,87 @@ func (o *Observer) all(ctx context.Context, patterns []string, each func(jetstre
 	if err != nil {
 		return err
 	}
-	defer kv.StopWatcher(w)
+	defer kv.StopWatcher(w.KeyWatcher)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case entry, ok := <-w.Updates():
-			switch {
-			case !ok:
+		case delivered, ok := <-w.Updates():
+			if !ok {
 				return errors.New("the watcher ended")
-			case entry == nil: // all that is stored has come
+			}
+			w.each(delivered, each)
+			if delivered == nil { // all that is stored has come
 				return nil
 			}
-			each(entry)
+		}
+	}
+}
+
+// watcher is a watcher of keys.
+type watcher struct {
+	jetstream.KeyWatcher
+	claims *claims.Keys // nil but in a bucket for sessions
+}
+
+// each calls a function for each key of which an update of the watcher says something.
+func (w *watcher) each(update jetstream.KeyValueEntry, do func(jetstream.KeyValueEntry)) {
+	switch {
+	case w.claims != nil:
+		for _, entry := range w.claims.Take(update) {
+			do(entry)
+		}
+	case update != nil:
+		do(update)
+	}
+}
+
+// wait returns the time until leadership of a key counts that does not yet, and that nothing which is delivered says; false if there is none.
+func (w *watcher) wait() (time.Duration, bool) {
+	if w.claims == nil {
+		return 0, false
+	}
+	return w.claims.Wait()
+}
+
+// counting calls a function for each key whose leadership has begun to count.
+func (w *watcher) counting(do func(jetstream.KeyValueEntry)) {
+	if w.claims != nil {
+		for _, entry := range w.claims.Counting() {
+			do(entry)
 		}
 	}
 }
 
 // watch starts a watcher of the keys of the patterns, or of the whole bucket.
-func (o *Observer) watch(ctx context.Context, patterns []string) (jetstream.KeyWatcher, error) {
-	return o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
+func (o *Observer) watch(ctx context.Context, patterns []string) (*watcher, error) {
+	info, err := o.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{}
+	patterns = slices.Clone(patterns) // nats.go makes subjects of them in place
+	if info.SessionTTL > 0 {
+		w.claims, patterns = claims.NewKeys(info), claims.Patterns(patterns)
+	}
+	w.KeyWatcher, err = o.bucket.StartWatcher(ctx, ">", func(ctx context.Context) (jetstream.KeyWatcher, error) {
 		if len(patterns) == 0 {
 			return o.bucket.WatchAll(ctx)
 		}
-		return o.bucket.WatchFiltered(ctx, slices.Clone(patterns)) // nats.go makes subjects of them in place
+		return o.bucket.WatchFiltered(ctx, patterns)
 	})
+	return w, err
 }
 
-// bucketTTL returns the TTL of the bucket. It asks the server once.
-func (o *Observer) bucketTTL(ctx context.Context) (time.Duration, error) {
+// load returns what the server says about the bucket. Of a bucket of elections only the TTL is needed, and it asks once. In a bucket for sessions the time of
+// the server says whether a lease lasts.
+func (o *Observer) load(ctx context.Context) (kv.Info, error) {
 	if ttl := o.ttl.Load(); ttl > 0 {
-		return time.Duration(ttl), nil
+		return kv.Info{TTL: time.Duration(ttl)}, nil
 	}
 	info, err := o.bucket.LoadUntilRefused(ctx)
 	o.ttl.Store(int64(info.TTL))
-	return info.TTL, err
+	return info, err
 }
 
 // Observe reports what happens in the elections of the given keys, which may have the wildcards of NATS subjects, or of all keys of the
@@ -188,11 +255,11 @@ func (o *Observer) Observe(ctx context.Context, keys ...string) (<-chan Event, e
 			return nil, err
 		}
 	}
-	ttl, err := o.bucketTTL(ctx)
+	info, err := o.load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)
 	}
-	run := &observation{Observer: o, patterns: slices.Clone(keys), ttl: ttl, keys: map[string]*keyState{}, queue: newQueue()}
+	run := &observation{Observer: o, patterns: slices.Clone(keys), ttl: info.LeaseTTL(), keys: map[string]*keyState{}, queue: newQueue()}
 	w, err := run.watch(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)

@@ -46,8 +46,8 @@ A bucket without a usable TTL gets the TTL that it had, if that is known from it
 limit of bytes stay as they are without their flags. Expiry markers cannot be removed again: if candidates of Choria campaign in the
 bucket, give --choria-compatible, unless it was made with it.
 
-The command refuses, with exit code 2, what could lose data or make two leaders: a bucket with keys that are no elections, and a TTL
-that is shorter than the lease of a leader. If the bucket is fit, it says so, and the exit code is 0.
+The command refuses, with exit code 2, what could lose data or make two leaders: a bucket with keys that are no elections, a bucket
+for sessions, whose claims would expire, and a TTL that is shorter than the lease of a leader. If the bucket is fit, it says so, and the exit code is 0.
 
 With --json the result is one object: "bucket", "changed" (false with --dry-run, and if the bucket was fit), and "changes" (each with
 "setting", "before", "after").`
@@ -61,7 +61,7 @@ Example: election-cli bucket prune --older-than 720h
 The exit code is 1 if you answered no. With --json the result is one object: "bucket", and "forgotten" (an array of events, as in
 'ls --ended --json'); with --dry-run these are the elections that would be forgotten.`
 
-	bucketRmHelp = `The command says how many elections in the bucket have a leader, and asks before it removes the bucket. Those leaders are not
+	bucketRmHelp = `The command says how many elections in the bucket have a leader, and how many sessions are open in a bucket for sessions, and asks before it removes the bucket. Those leaders are not
 notified: they notice within the TTL. Until then, another candidate may lead the same election in a new bucket of that name. Stop
 the leaders first.
 
@@ -274,6 +274,9 @@ func (b *bucketCommand) prune(ctx context.Context) error {
 		return err
 	}
 	defer v.Conn.Close()
+	if v.ForSessions() {
+		return fmt.Errorf("bucket %q on %s is for sessions, from which nothing is removed: the claim of a key stays, and is written anew when somebody leads the key", v.Bucket.Bucket(), v.ServerURL())
+	}
 	ended, err := v.Ended(ctx)
 	if err != nil {
 		return err

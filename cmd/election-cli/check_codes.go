@@ -9,12 +9,12 @@ import (
 
 // findingCodes are the codes of all findings of check: those of package admin and of the elections themselves.
 var findingCodes = []string{
-	"account-full", "allow-responses", "answers-refused", "attempts-refused", "bucket-full", "clock-differs", "consumers", "copied-bucket",
+	"account-full", "allow-responses", "answers-refused", "attempts-refused", "bucket-full", "claims-disappear", "claims-expire", "clock-differs", "consumers", "copied-bucket",
 	"copied-process", "discard-old", "even-replicas", "expect-crash", "expect-eviction", "expect-outage", "expect-release", "history",
 	"inboxes-readable", "inboxes-writable", "leader-elect", "lease-over", "markers-long", "markers-plain-names", "memory", "memory-replicated",
 	"message-size", "no-bucket", "no-leader", "no-markers", "no-standby", "no-stream-leader", "no-ttl", "not-inspected", "not-pinned",
 	"one-replica", "options-unfit", "outlived", "paused", "ping-interval", "read-refused", "reconnect-buffer", "reconnects-limited", "renewal-overdue",
-	"releases-expire", "replicas-lagging", "replicas-offline", "republish", "republish-unused", "request-refused", "rollup", "same-name", "stream-settings",
+	"releases-expire", "replicas-lagging", "replicas-offline", "republish", "republish-unused", "request-refused", "rollup", "same-name", "session-keys", "stream-settings",
 	"subscribe-refused", "ttl-long", "ttl-out-of-range", "ttl-short", "two-leaders", "watch-refused", "write-refused",
 }
 

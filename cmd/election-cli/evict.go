@@ -21,6 +21,8 @@ hangs: it considers itself leader until its lease ends. Wait for that: another c
 
 Example: election-cli evict scheduler
 
+In a bucket for sessions nothing can be deleted: the command writes over the claim of the key. The session loses this key, and keeps its others.
+
 The command deletes whatever else is stored under the key too, such as a message that never expires, which 'election-cli check' names.
 
 The command evicts only the leader that it showed. If another candidate holds the key when you answer, the command does nothing.
@@ -111,6 +113,9 @@ func (c *evictCommand) describe(v *look.View, h *look.Holder) {
 		verb = "has won and is about to lead"
 	}
 	lease, then := "its lease ends in "+terminal.FormatDuration(max(h.TimeLeft, 0)), fmt.Sprintf("Then another candidate is elected, and leads after at least %s.", terminal.FormatDuration(v.TTL()))
+	if v.ForSessions() {
+		then = fmt.Sprintf("It keeps the other keys of its session. Then a session takes the key, this one too, and leads after at least %s.", terminal.FormatDuration(v.TTL()))
+	}
 	if !look.KeyExpires(h.Leader) {
 		lease, then = "the bucket has no TTL", fmt.Sprintf("Nobody is elected then before %s has given the bucket a TTL.", c.NameCommand("bucket edit"))
 	}

@@ -277,6 +277,8 @@ var followedElsewhere = map[string]string{
 	"republish-unused":   "admin TestFixesOfTheConnectionAreOptionsThatEndTheTrouble",
 	"not-inspected":      "admin TestFixesOfTheConnectionAreOptionsThatEndTheTrouble",
 	"rollup":             "admin TestCheckWarnsOfARollUpThatTheBucketCouldRefuse",
+	"claims-expire":      "admin TestFixesOfABucketForSessionsEndTheTrouble",
+	"claims-disappear":   "admin TestFixesOfABucketForSessionsEndTheTrouble",
 	"account-full":       "admin TestAFullAccountIsNamedWhileNobodyCanLead",
 }
 
@@ -289,8 +291,8 @@ var ofTheBucket = []string{
 // ofTheServers are the findings that TestTheFixOfEachFindingAboutTheServersOfABucketEndsIt follows.
 var ofTheServers = []string{"no-stream-leader", "replicas-offline", "replicas-lagging"}
 
-// withoutFix are the findings about which nothing is to be done.
-var withoutFix = []string{"expect-release"}
+// withoutFix are the findings about which nothing is to be done, and the problem of a bucket for sessions that only Start names.
+var withoutFix = []string{"expect-release", "session-keys", "sessions"}
 
 func TestTheFixOfEachFindingEndsTheTroubleThatItIsFor(t *testing.T) {
 	inRealTime(t)

@@ -14,6 +14,8 @@ import (
 const lsHelp = `The command lists each election that has a leader, and each that is paused. It leaves out other keys without a holder, and keys with
 other data, such as the plan of a group. The exit code is 0, even if there are no elections.
 
+In a bucket for sessions each key that a session leads is an election. It was renewed when its session was.
+
 Example: election-cli ls --json
 
 With --json the result is an array of objects: ` + look.HolderHelp + `.

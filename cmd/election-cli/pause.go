@@ -18,7 +18,7 @@ const pauseHelp = `The leader keeps leading, but no candidate campaigns, not eve
 election has no leader until 'election-cli resume KEY'. The pause does not expire. It is stored in the metadata of the stream
 behind the bucket, so the command needs permission to update that stream and, to notify candidates at once, permission to publish
 to election-control.BUCKET.refresh.KEY and to subscribe to election-answers.BUCKET.*.KEY. If nobody leads the election and no candidate answers, the command asks first: the key may
-be misspelt.
+be misspelt. In a bucket for sessions the command does nothing: only the processes pause their elections.
 
 Example: election-cli pause scheduler
 
@@ -103,7 +103,7 @@ func (p *pauseCommand) change(ctx context.Context, command string, do func(*look
 
 // confirm asks the user if nothing shows that the election exists. What cannot be found out, for want of permission, is no reason to ask.
 func (p *pauseCommand) confirm(ctx context.Context, v *look.View) error {
-	if v.IsPaused(p.key) {
+	if v.IsPaused(p.key) || v.ForSessions() { // which refuses it
 		return nil
 	}
 	if _, err := v.Leader(ctx, p.key); !errors.Is(err, election.ErrNoLeader) {

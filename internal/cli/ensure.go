@@ -50,6 +50,9 @@ func (c *Client) EnsureBucket(ctx context.Context, want election.BucketConfig) (
 	if err != nil {
 		return EnsuredBucket{}, err
 	}
+	if info.SessionTTL > 0 {
+		return EnsuredBucket{}, fmt.Errorf("bucket %q on %s exists and is made for sessions, not for elections; nothing was changed: name another bucket with --bucket", want.Name, c.ServerURL())
+	}
 	var found []string
 	change := fmt.Sprintf("Change it with '%s'", editCommand(want))
 	for _, d := range kv.Config(want).Differences(info) {

@@ -67,7 +67,8 @@ type Result struct {
 	Elections   []look.Holder     `json:"elections"`
 	Findings    []ElectionFinding `json:"findings"`
 
-	options Options
+	options  Options
+	sessions bool // the bucket is for sessions, each of which leads many keys
 }
 
 // ElectionFinding is a finding about the election of Key, or about the bucket if Key is empty.
@@ -112,7 +113,7 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 			}
 			continue
 		}
-		answers := v.Ask(ctx, o.keysOf(r))
+		answers := o.ask(ctx, v, o.keysOf(r))
 		if !again && r.contradicted(answers) { // somebody has won meanwhile
 			again = true
 			continue
@@ -132,12 +133,25 @@ func (o Options) Evaluate(ctx context.Context, v *look.View) (*Result, error) {
 	}
 }
 
+// askTimeout is how long the candidates of a bucket for sessions are asked, which may have 20,000 keys. Those of the required keys come first.
+const askTimeout = 3 * time.Second
+
+// ask asks the candidates of the keys.
+func (o Options) ask(ctx context.Context, v *look.View, keys []string) map[string]look.Answers {
+	if v.ForSessions() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+	}
+	return v.Ask(ctx, keys)
+}
+
 // evaluateElections returns a Result with the findings about the leaders and the clock of this host, but without a status.
 func (o Options) evaluateElections(ctx context.Context, v *look.View) (*Result, error) {
 	if err := v.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, options: o}
+	r := &Result{Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), TTLS: v.TTL().Seconds(), Elections: []look.Holder{}, options: o, sessions: v.ForSessions()}
 	if v.Clock.Reported {
 		ahead := terminal.ToSeconds(v.Clock.Ahead())
 		r.ClockAheadS = &ahead

@@ -40,9 +40,9 @@ func (r *Result) Write(w io.Writer, format string) error {
 // WriteVerbose writes the result as text for people, with all that is known of each finding.
 func (r *Result) WriteVerbose(w io.Writer) error {
 	st := terminal.StyleFor(w)
-	findings := make([]admin.Finding, len(r.Findings))
-	for i, f := range r.Findings {
-		findings[i] = f.Finding
+	var findings []admin.Finding
+	for _, f := range r.gathered() {
+		findings = append(findings, f.Finding)
 	}
 	_, err := io.WriteString(w, r.statusLine(st, r.summary(describeHolder))+look.FindingsText(st, findings, admin.SeverityInfo))
 	return err
@@ -55,9 +55,9 @@ func (r *Result) text(w io.Writer) error {
 	if n := len(r.problems()); n > 0 {
 		summary = terminal.Plural(n, "problem")
 	}
-	findings := r.Findings
+	findings := r.gathered()
 	if !r.asksForForecasts() {
-		findings = slices.DeleteFunc(slices.Clone(findings), func(f ElectionFinding) bool { return strings.HasPrefix(f.Code, "expect-") })
+		findings = slices.DeleteFunc(findings, func(f ElectionFinding) bool { return strings.HasPrefix(f.Code, "expect-") })
 	}
 	if _, err := io.WriteString(w, r.statusLine(st, summary)); err != nil || len(findings) == 0 {
 		return err
@@ -108,9 +108,37 @@ func (f ElectionFinding) sentence() string {
 	return text
 }
 
+// gathered returns the findings for people: what is found of several keys of one session is one finding, of which the first key is named.
+func (r *Result) gathered() (findings []ElectionFinding) {
+	if !r.sessions {
+		return slices.Clone(r.Findings)
+	}
+	session := map[string]string{}
+	for _, h := range r.Elections {
+		session[h.Key] = h.Instance
+	}
+	type group struct{ code, session string }
+	first, more := map[group]int{}, map[int]int{}
+	for _, f := range r.Findings {
+		g := group{f.Code, session[f.Key]}
+		if i, known := first[g]; known && g.session != "" {
+			more[i]++
+			continue
+		}
+		first[g] = len(findings)
+		findings = append(findings, f)
+	}
+	for i, n := range more {
+		f := &findings[i]
+		also := fmt.Sprintf(" (and so for %s of this session)", terminal.Plural(n, "other key"))
+		f.Message, f.Short = f.Message+also, cmp.Or(f.Short, f.Message)+also
+	}
+	return findings
+}
+
 // problems returns the messages of the warnings and critical findings.
 func (r *Result) problems() (messages []string) {
-	for _, f := range r.Findings {
+	for _, f := range r.gathered() {
 		if f.Severity > admin.SeverityInfo {
 			messages = append(messages, f.Message)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/session/claims"
 	"github.com/natscampaign/election/internal/timing"
-	"github.com/natscampaign/election/observe"
 )
 
 // BucketInfo describes a bucket. The help documents its JSON field names, so they must not change.
@@ -25,6 +25,7 @@ type BucketInfo struct {
 	Server     string          `json:"server"`
 	Created    time.Time       `json:"created"`
 	TTLS       float64         `json:"ttl_s"`
+	Sessions   bool            `json:"for_sessions,omitempty"`
 	History    int64           `json:"history"`
 	Storage    string          `json:"storage"`
 	Replicas   int             `json:"replicas"`
@@ -42,7 +43,7 @@ type BucketInfo struct {
 }
 
 // BucketHelp documents the JSON fields of a BucketInfo.
-const BucketHelp = `"bucket", "server", "created", "ttl_s", "history", "storage", "replicas", "markers_ttl_s" (0
+const BucketHelp = `"bucket", "server", "created", "ttl_s", "for_sessions" (true if the bucket is for sessions, whose TTL that is), "history", "storage", "replicas", "markers_ttl_s" (0
 if the server writes no expiry markers), "remembers_releases" (true if those of elections never expire), "republish" (the subject), "bytes", "max_bytes" (left out if there is no limit), "consumers",
 "cluster", "peers" (each with "name", "leader", "current", "offline", "lag", "seen_s"), "elections" (as in 'ls --json'), "paused" (the keys of paused elections) and
 "findings" (each with "code", "severity", "message", "fix")`
@@ -88,7 +89,7 @@ func DescribeReplicas(info kv.Info) string {
 func (v *View) describe() *BucketInfo {
 	s := v.info.Stream
 	b := &BucketInfo{
-		Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), Created: v.info.Created, TTLS: s.Config.MaxAge.Seconds(),
+		Bucket: v.Bucket.Bucket(), Server: v.ServerURL(), Created: v.info.Created, TTLS: v.TTL().Seconds(), Sessions: v.ForSessions(),
 		History: s.Config.MaxMsgsPerSubject, Storage: strings.ToLower(s.Config.Storage.String()), Replicas: s.Config.Replicas,
 		MarkersTTL: s.Config.SubjectDeleteMarkerTTL.Seconds(), Remembers: v.info.Remembers, Bytes: s.State.Bytes, MaxBytes: max(s.Config.MaxBytes, 0), Consumers: s.State.Consumers, Peers: []Peer{},
 	}
@@ -207,8 +208,53 @@ func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 	list := &terminal.PropertyList{}
 	list.Add("Created", terminal.TimestampAgo(b.Created, v.Clock.Now().Sub(b.Created)))
 	list.Add("TTL", kv.TTLText(v.TTL()))
+	if b.Sessions {
+		list.Add("For", "sessions, each of which has one lease for all its keys")
+	}
 	list.Add("History", fmt.Sprint(b.History))
 	list.Add("Storage", b.Storage)
+	if !b.Sessions {
+		b.addNotices(list)
+	}
+	list.Add("Replicas", fmt.Sprint(b.Replicas))
+	if b.Cluster != "" {
+		list.Add("Cluster", b.Cluster)
+		label := "Peers"
+		for _, p := range b.Peers {
+			list.Add(label, p.String())
+			label = ""
+		}
+	}
+	list.Add("Elections", fmt.Sprint(len(b.Elections))+ofSessions(v, b.Elections))
+	if len(b.Paused) > 0 {
+		list.Add("Paused", strings.Join(b.Paused, ", "))
+	}
+	size := terminal.Plural(int(b.Bytes), "byte")
+	if b.MaxBytes > 0 {
+		size += fmt.Sprintf(" of at most %d", b.MaxBytes)
+	}
+	list.Add("Size", size)
+	list.Add("Consumers", fmt.Sprint(b.Consumers))
+	if v.Clock.Differs(ClockTolerance) {
+		list.Add("Clock", ClockDifference(v.Clock))
+	}
+	return list
+}
+
+// ofSessions says how many sessions lead keys of a bucket for sessions, in words that follow their number; empty in another bucket.
+func ofSessions(v *View, led []Holder) string {
+	if !v.ForSessions() {
+		return ""
+	}
+	sessions := map[string]bool{}
+	for _, h := range led {
+		sessions[h.Instance] = true
+	}
+	return ", led by " + terminal.Plural(len(sessions), "session")
+}
+
+// addNotices adds what the server tells of changes and what stays of releases.
+func (b *BucketInfo) addNotices(list *terminal.PropertyList) {
 	markers := "not announced"
 	if b.MarkersTTL > 0 {
 		markers = fmt.Sprintf("announced by markers, for %v each", terminal.FromSeconds(b.MarkersTTL))
@@ -224,29 +270,6 @@ func (b *BucketInfo) properties(v *View) *terminal.PropertyList {
 		republish = "republished on " + b.Republish
 	}
 	list.Add("Changes", republish)
-	list.Add("Replicas", fmt.Sprint(b.Replicas))
-	if b.Cluster != "" {
-		list.Add("Cluster", b.Cluster)
-		label := "Peers"
-		for _, p := range b.Peers {
-			list.Add(label, p.String())
-			label = ""
-		}
-	}
-	list.Add("Elections", fmt.Sprint(len(b.Elections)))
-	if len(b.Paused) > 0 {
-		list.Add("Paused", strings.Join(b.Paused, ", "))
-	}
-	size := terminal.Plural(int(b.Bytes), "byte")
-	if b.MaxBytes > 0 {
-		size += fmt.Sprintf(" of at most %d", b.MaxBytes)
-	}
-	list.Add("Size", size)
-	list.Add("Consumers", fmt.Sprint(b.Consumers))
-	if v.Clock.Differs(ClockTolerance) {
-		list.Add("Clock", ClockDifference(v.Clock))
-	}
-	return list
 }
 
 // String describes the state of the peer.
@@ -300,6 +323,9 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 		Header: []string{"Election", "Leader", "State", "Since", "Term", "Renewed", "Time left", "Host", "Standbys"},
 		Least:  []string{"Term", "Renewed", "Since", "Host"},
 	}
+	if v.ForSessions() {
+		t.Title += fmt.Sprintf(": %d%s", len(elections), ofSessions(v, elections))
+	}
 	for _, h := range elections {
 		if h.State == StateVacant {
 			t.Add(h.Key, "-", "paused", "-", "-", "-", "-", "-", "-")
@@ -314,6 +340,14 @@ func ElectionTable(v *View, elections []Holder) *terminal.Table {
 	return t
 }
 
+// isOrAre counts in words that an adjective follows.
+func isOrAre(n int) string {
+	if n == 1 {
+		return "1 is"
+	}
+	return fmt.Sprintf("%d are", n)
+}
+
 // maxNamedLeaders limits the leaders that DescribeLeaders names.
 const maxNamedLeaders = 5
 
@@ -321,9 +355,17 @@ const maxNamedLeaders = 5
 func DescribeLeaders(ctx context.Context, client *cli.Client, bucket *election.Bucket) string {
 	where := fmt.Sprintf("Bucket %q on %s", bucket.Bucket(), client.ServerURL())
 	var leaders []election.Leader
-	o, err := observe.New(bucket)
+	v, err := New(ctx, client, bucket)
+	if err == nil && v.ForSessions() {
+		var n claims.Numbers
+		n, err = claims.Count(ctx, kv.With(bucket, nil), v.info)
+		where += " is for sessions"
+		if err == nil {
+			where += fmt.Sprintf(", and %s open", isOrAre(n.Sessions))
+		}
+	}
 	if err == nil {
-		leaders, err = o.Leaders(ctx)
+		leaders, err = v.Observer.Leaders(ctx)
 	}
 	if err != nil {
 		return fmt.Sprintf("%s: its leaders cannot be read (%v).", where, err)

@@ -44,10 +44,14 @@ func (v *View) DescribeEnd(e observe.Event) string {
 	until := terminal.TimestampAgo(e.At, v.Clock.AtLeast(time.Now()).Sub(e.At))
 	name := terminal.Quote(e.Leader.Name)
 	switch {
-	case e.Kind == observe.Expired:
+	case e.Kind == observe.Expired && e.Leader.Term != 0:
+		return fmt.Sprintf("%s led until %s, term %d: its session did not renew its lease, and did not release it", name, until, e.Leader.Term)
+	case e.Kind == observe.Expired && e.Leader.Name == "":
 		return fmt.Sprintf("the key expired %s: its leader did not renew it, and did not release it", until)
 	case e.Kind == observe.Evicted && e.Leader.Name == "":
 		return fmt.Sprintf("the key was deleted %s, and the deletion does not say by whom", until)
+	case e.Leader.Term == 0 && !e.Leader.LeadsSince.IsZero(): // the release of the key of a session does not name the term
+		return fmt.Sprintf("%s led until %s: %s", name, until, EndCause(e))
 	case e.Leader.Term == 0:
 		return fmt.Sprintf("%s held the key until %s, and did not lead: %s", name, until, EndCause(e))
 	}
@@ -58,6 +62,9 @@ func (v *View) DescribeEnd(e observe.Event) string {
 func EndCause(e observe.Event) string {
 	if e.Kind == observe.Evicted {
 		return "evicted by " + cmp.Or(e.By, "somebody")
+	}
+	if e.Kind == observe.Expired {
+		return "it did not renew its lease"
 	}
 	switch e.Reason {
 	case election.ReasonStopped:

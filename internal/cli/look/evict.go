@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session/claims"
 )
 
 // evictAttempts limits the deletions, because each renewal between the read and the deletion makes the deletion fail.
@@ -63,5 +64,5 @@ func (v *View) reread(ctx context.Context, shown *Holder, revision uint64) (*Hol
 func (v *View) remove(ctx context.Context, l *election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
-	return kv.With(v.Bucket, nil).Evict(ctx, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
+	return claims.Evict(ctx, kv.With(v.Bucket, nil), l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
 }

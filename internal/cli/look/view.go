@@ -19,6 +19,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/terminal"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/natural"
+	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -75,8 +76,11 @@ func (v *View) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// TTL returns the TTL of the bucket, which is the length of a lease.
-func (v *View) TTL() time.Duration { return v.info.TTL }
+// TTL returns the TTL of the bucket, or of the sessions in it, which is the length of a lease.
+func (v *View) TTL() time.Duration { return v.info.LeaseTTL() }
+
+// ForSessions reports whether the bucket is one for sessions.
+func (v *View) ForSessions() bool { return v.info.SessionTTL > 0 }
 
 // Remembers reports whether the releases of elections never expire.
 func (v *View) Remembers() bool { return v.info.Remembers }
@@ -206,6 +210,13 @@ func (v *View) leadersByKey(ctx context.Context) ([]Holder, error) {
 	}
 	holders := []Holder{} // not nil, which JSON would encode as null
 	for _, key := range keys {
+		if v.ForSessions() {
+			claimed, is := session.ClaimOf(key)
+			if !is {
+				continue
+			}
+			key = claimed
+		}
 		sent := time.Now()
 		l, err := v.Observer.Leader(ctx, key)
 		switch {

@@ -217,7 +217,7 @@ func (d *pageData) addStandbysFact(e *entry) {
 }
 
 // describeTTL returns the TTL of a bucket in words.
-func describeTTL(info kv.Info) string { return "TTL " + terminal.FormatDuration(info.TTL) }
+func describeTTL(info kv.Info) string { return "TTL " + terminal.FormatDuration(info.LeaseTTL()) }
 
 // addCandidateFact adds the fact about the candidate that serves the page.
 func (d *pageData) addCandidateFact(own election.Status) {

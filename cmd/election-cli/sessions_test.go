@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/cli"
+	"github.com/natscampaign/election/internal/cli/checkup"
+	"github.com/natscampaign/election/internal/cli/look"
+	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/observe"
+	"github.com/natscampaign/election/session"
+)
+
+// sessions is a fixture with a bucket for sessions. Its commands name that bucket.
+type sessions struct{ *fixture }
+
+func newSessions(t *testing.T) *sessions { return &sessions{newServer(t)} }
+
+// open opens a session that campaigns for keys.
+func (s *sessions) open(name string, keys ...string) *session.Session {
+	s.T.Helper()
+	js, err := jetstream.New(clitest.Connect(s.T, s.url, "").Conn)
+	s.Expect(err).NotTo(HaveOccurred())
+	opened, err := session.Open(context.Background(), js, session.Config{Bucket: "SESSIONS", Name: name, TTL: 2 * time.Second})
+	s.Expect(err).NotTo(HaveOccurred())
+	s.T.Cleanup(func() { _ = opened.Close(context.Background()) })
+	for _, key := range keys {
+		e, err := opened.Election(key)
+		s.Expect(err).NotTo(HaveOccurred())
+		go func() { _ = e.Start(context.Background()) }()
+	}
+	return opened
+}
+
+// awaitLed waits until a session leads so many keys.
+func (s *sessions) awaitLed(by *session.Session, keys int) {
+	s.T.Helper()
+	s.Eventually(func() int { return by.Status().Led }, "10s").Should(Equal(keys))
+}
+
+func (s *sessions) run(args ...string) (code int, stdout, stderr string) {
+	s.T.Helper()
+	return s.fixture.run(append(args, "--bucket", "SESSIONS")...)
+}
+
+func (s *sessions) read(into any, args ...string) {
+	s.T.Helper()
+	s.fixture.read(cli.ExitOK, into, append(args, "--bucket", "SESSIONS")...)
+}
+
+func TestKeysOfSessionsAreShownAndOperated(t *testing.T) {
+	t.Parallel()
+	s := newSessions(t)
+	a := s.open("a", "one", "two")
+	s.awaitLed(a, 2)
+	b := s.open("b", "one", "two")
+
+	var list []look.Holder
+	s.Eventually(func() *int { s.read(&list, "ls"); return list[0].Standbys }).Should(HaveValue(Equal(1)))
+	s.Expect(list).To(HaveLen(2))
+	s.Expect([]any{list[0].Key, list[0].Name, list[0].State, list[0].Term > 0, list[0].Host != ""}).To(Equal([]any{"one", "a", look.StateLeader, true, true}))
+	s.Expect(list[0].ExpiresInS).To(And(BeNumerically(">", 0), BeNumerically("<=", 2)))
+	var info look.BucketInfo
+	s.read(&info, "info")
+	s.Expect([]any{info.Sessions, info.TTLS, len(info.Elections)}).To(Equal([]any{true, 2.0, 2}))
+	_, stdout, _ := s.run("info")
+	s.Expect(stdout).To(And(ContainSubstring("Elections: 2, led by 1 session\n"), Not(ContainSubstring("Releases"))))
+	var candidates []look.Candidate
+	s.read(&candidates, "candidates", "one")
+	s.Expect(candidates).To(HaveLen(2))
+	var checked struct{ Findings []checkup.ElectionFinding }
+	s.read(&checked, "check", "one", "--as", "observer")
+	s.Expect(checked.Findings).To(HaveLen(1))
+	s.Expect(checked.Findings[0].Code).To(Equal("session-keys"))
+
+	code, stdout, stderr := s.run("transfer", "one", "--to", "b")
+	s.Expect(code).To(Equal(cli.ExitOK), stderr)
+	s.Expect(stdout).To(HavePrefix(`"a" has handed over "one" to "b", term `))
+	code, stdout, stderr = s.run("resign", "two")
+	s.Expect(code).To(Equal(cli.ExitOK), stderr)
+	s.Expect(stdout).To(HavePrefix(`"a" has handed over "two" to "b", term `))
+	s.Expect(b.Status().Led).To(Equal(2))
+
+	code, stdout, stderr = s.run("evict", "one", "--force")
+	s.Expect(code).To(Equal(cli.ExitOK), stderr)
+	s.Expect(stdout).To(HavePrefix(`Evicted "b" from "one", term `))
+	s.Eventually(func() int { return b.Status().Led }).Should(Equal(1))
+
+	_ = a.Close(context.Background())
+	_ = b.Close(context.Background())
+	var ended []observe.Event
+	s.read(&ended, "ls", "--ended")
+	s.Expect(ended).To(HaveLen(2))
+	s.Expect([]any{ended[1].Key, ended[1].Leader.Name, ended[1].Reason}).To(Equal([]any{"two", "b", election.ReasonStopped}))
+	code, _, stderr = s.run("info", "two")
+	s.Expect(code).To(Equal(cli.ExitNegative))
+	s.Expect(stderr).To(ContainSubstring(`"b" led until `))
+}
+
+func TestCommandsDoNotHarmABucketForSessions(t *testing.T) {
+	t.Parallel()
+	s := newSessions(t)
+	a := s.open("a", "one")
+	s.awaitLed(a, 1)
+	for command, says := range map[string]string{
+		"bucket edit":                       "would expire while they are led",
+		"bucket edit --dry-run":             "would expire while they are led",
+		"bucket edit --ttl 5s":              "nats stream edit KV_SESSIONS",
+		"bucket add":                        "made for sessions, not for elections; nothing was changed",
+		"bucket prune --older-than 1h":      "nothing is removed",
+		"bucket rm":                         "is for sessions, and 1 is open: 1 election is led right now",
+		"pause one":                         "call Election.Pause there, or run 'election-cli transfer one --to NAME --bucket SESSIONS'",
+		"resume one":                        "call Election.Pause there",
+		"campaign one":                      "made for sessions",
+		"transfer one --to nobody":          "no candidate",
+		"evict one --revision 1000 --force": "has revision",
+	} {
+		code, stdout, stderr := s.run(strings.Fields(command)...)
+		s.Expect(code).NotTo(Equal(cli.ExitOK), command)
+		s.Expect(stdout+stderr).To(ContainSubstring(says), command)
+	}
+	s.Consistently(func() int { return a.Status().Led }, "3s").Should(Equal(1))
+	_, _, stderr := s.run("bucket", "rm", "--force")
+	s.Expect(stderr).To(ContainSubstring("removed"))
+}
+
+func TestCheckNamesASessionWithoutStandbysOnce(t *testing.T) {
+	t.Parallel()
+	s := newSessions(t)
+	a := s.open("a", "one", "three", "two")
+	s.awaitLed(a, 3)
+	code, stdout, _ := s.run("check")
+	s.Expect(code).To(Equal(1))
+	s.Expect(strings.Count(stdout, "no-standby: ")).To(Equal(1), stdout)
+	s.Expect(stdout).To(And(HavePrefix("WARNING  1 problem\n"), ContainSubstring(`nobody would take over "one" from "a": no other candidate answers (and so for 2 other keys of this session)`)))
+	var checked struct{ Findings []checkup.ElectionFinding }
+	s.fixture.read(1, &checked, "check", "--bucket", "SESSIONS")
+	s.Expect(checked.Findings).To(HaveLen(4), "programs are told of each key")
+}
