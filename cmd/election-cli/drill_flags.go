@@ -32,6 +32,7 @@ func (p *processFlags) register(cmd *fisk.CmdClause) {
 	}
 	cmd.Flag("processes", "Run candidates and a cluster of three servers as processes, and inject faults into them").UnNegatableBoolVar(&p.on)
 	cli.DurationVar(flag("for", "With --processes: how long to inject faults").Default(chaos.DefaultDuration.String()), &p.Duration)
+	cli.IntVar(flag("sessions", "With --processes: each candidate is a session, which campaigns for this number of keys").PlaceHolder("KEYS"), &p.Sessions, 50)
 	cli.EnumsVar(flag("fault", "With --processes: a kind of fault to inject, repeatable (default all)").PlaceHolder("KIND"), &p.Faults, chaos.FaultNames()...)
 	cli.DurationVar(flag("every", "With --processes: inject a fault at this interval, whether a candidate leads or not"), &p.Interval)
 	flag("lose-replies", "With --processes: the share of replies that links lose at random, such as 1%").Default("0%").StringVar(&p.rate)
@@ -52,7 +53,8 @@ func (p *processFlags) check() error {
 		return problems.Err()
 	}
 	problems.If(*p.set["every"] && p.Interval < 500*time.Millisecond, "--every %v: give at least 500ms, or leave it out to wait for a leader after each fault", p.Interval)
-	if !*p.set["stand-down"] {
+	problems.If(p.Sessions > 0 && *p.set["stand-down"], "--stand-down %v: the keys of sessions have none: leave it or --sessions out", p.StandDown)
+	if !*p.set["stand-down"] && p.Sessions == 0 {
 		p.StandDown = p.TTL * 3 / 4
 	}
 	var err error

@@ -88,7 +88,7 @@ func drillWith(t *testing.T, args ...string) *chaos.Report {
 		var r chaos.Report
 		if json.Unmarshal(stdout.Bytes(), &r) == nil {
 			expectSchema(g, "drill-processes", stdout.String())
-			wrong := r.Overlap > 0 || r.Overtaken > 0 || r.OutOfOrder > 0 || r.TermsOutOfOrder > 0
+			wrong := r.Overlap > 0 || r.WorkOverlap > 0 || r.Overtaken > 0 || r.OutOfOrder > 0 || r.TermsOutOfOrder > 0
 			busy := time.Duration(r.LongestGap) > busyGap && ttl < 8*time.Second
 			if (err != nil || r.Records <= 50) && !wrong && busy {
 				t.Logf("this host is too busy for a TTL of %v: the longest pause was %v, %s", ttl, time.Duration(r.LongestGap), r.FailureReason())
@@ -167,6 +167,16 @@ func TestKilledLeaderOfADrillWithAWitnessIsReplacedWithinItsLease(t *testing.T) 
 	for _, took := range r.Faults[kill].Failover {
 		g.Expect(took).To(BeNumerically("<", float64(r.TTL)/2), "a lease is over after more than half of the TTL")
 	}
+}
+
+// A session campaigns for all keys of its process. Closing it, its death and its lost link concern all of them, a transfer only one.
+func TestKeysOfSessionsAreLedAndWorkedOnByOneProcessEach(t *testing.T) {
+	t.Parallel()
+	r := drillWith(t, "--sessions", "10", "--replicas", "1", "--fault", "kill", "--fault", "cut", "--fault", "handover", "--fault", "transfer")
+	g := NewWithT(t)
+	g.Expect(r.Keys).To(Equal(10))
+	g.Expect(r.Terms).To(BeNumerically(">", 10), "some keys changed hands")
+	g.Expect([]any{r.Overlap, r.WorkOverlap, r.Overtaken, r.TermsOutOfOrder}).To(HaveEach(BeZero()))
 }
 
 func TestARateIsAFractionOrAPercentage(t *testing.T) {

@@ -65,15 +65,24 @@ func New(c Config) *Drill {
 	d.leaders = &processes.Leaders{OnTerm: d.termReported}
 	d.script = &script{random: rand.New(rand.NewPCG(d.Seed, 0))}
 	for _, k := range faultKinds {
-		if k.fits(d.Replicas) && (len(d.Faults) == 0 || slices.Contains(d.Faults, k.name)) {
+		if k.fits(d.Config) && (len(d.Faults) == 0 || slices.Contains(d.Faults, k.name)) {
 			d.script.kinds = append(d.script.kinds, k)
 		}
 	}
 	return d
 }
 
-// timing returns the durations of the candidates: the library's defaults, except for the stand-down.
+// keys returns the keys in the histories: those of the sessions, or else the empty one.
+func (d *Drill) keys() []string {
+	return (&processes.CandidateConfig{Keys: d.Sessions}).KeyNames()
+}
+
+// timing returns the durations of the candidates: the library's defaults, except for the stand-down. Sessions renew in another interval,
+// and one that has not timed the lease of a leader waits for a whole lease after it has learned that the leader's session is over.
 func (d *Drill) timing() history.Timing {
+	if d.Sessions > 0 {
+		return history.Timing{TTL: d.TTL, Interval: timing.ShortInterval(d.TTL), Margin: timing.DefaultMargin(d.TTL), StandDown: d.TTL}
+	}
 	return history.Timing{TTL: d.TTL, Interval: timing.DefaultInterval(d.TTL), Margin: timing.DefaultMargin(d.TTL), StandDown: d.StandDown}
 }
 
@@ -114,7 +123,7 @@ func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline,
 	stop := context.AfterFunc(ctx, end) // an interrupted drill does not wait for its faults to end
 	defer stop()
 	d.lifetime, d.began = lifetime, host.Clock()
-	fmt.Fprintf(d.Progress, "Drill with %d candidates and %d servers as processes, TTL %s, for %s, seed %d\n", d.Candidates, processes.ClusterSize, terminal.FormatDuration(d.TTL), terminal.FormatDuration(d.Duration), d.Seed)
+	fmt.Fprintf(d.Progress, "Drill with %s and %d servers as processes, TTL %s, for %s, seed %d\n", candidates(d.Candidates, d.Sessions), processes.ClusterSize, terminal.FormatDuration(d.TTL), terminal.FormatDuration(d.Duration), d.Seed)
 	if err := d.setUp(ctx); err != nil {
 		d.tearDown()
 		return nil, nil, err
@@ -148,6 +157,14 @@ func (d *Drill) Run(ctx context.Context) (r *Report, drawing *timeline.Timeline,
 	return r, drawing, err
 }
 
+// candidates says in words how many candidates there are, and how many keys each has if it has a session.
+func candidates(n, keys int) string {
+	if keys == 0 {
+		return fmt.Sprintf("%d candidates", n)
+	}
+	return fmt.Sprintf("%d candidates, each with a session of %s,", n, terminal.Plural(keys, "key"))
+}
+
 // setUp starts the servers, creates the streams, and starts the candidates.
 func (d *Drill) setUp(ctx context.Context) (err error) {
 	if d.cluster, err = processes.StartCluster(ctx, d.folder, d.Candidates, d.Server); err != nil {
@@ -166,7 +183,7 @@ func (d *Drill) setUp(ctx context.Context) (err error) {
 	if err := d.createStreams(ctx); err != nil {
 		return err
 	}
-	common := processes.CandidateConfig{StandDown: d.StandDown}
+	common := processes.CandidateConfig{StandDown: d.StandDown, Keys: d.Sessions}
 	if common.Witness, err = d.startWitness(); err != nil {
 		return err
 	}

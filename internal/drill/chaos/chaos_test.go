@@ -55,8 +55,8 @@ func TestOnlyFaultsInFreeLanesAreChosen(t *testing.T) {
 
 // planned returns the kinds, targets and durations of a script while the given candidate leads.
 func planned(seed uint64, leader int) (all []string) {
-	d := &Drill{Config: Config{TTL: 5 * time.Second}, leaders: &processes.Leaders{Reported: make([]processes.ReportedTerm, 5)}}
-	d.leaders.Reported[leader] = processes.ReportedTerm{Term: 1}
+	d := &Drill{Config: Config{TTL: 5 * time.Second}, leaders: &processes.Leaders{Reported: make([]map[string]processes.ReportedTerm, 5)}}
+	d.leaders.Reported[leader] = map[string]processes.ReportedTerm{"": {Term: 1}}
 	for i := range 5 {
 		d.fleet = append(d.fleet, &processes.Candidate{Name: string(rune('a' + i)), Index: i})
 	}
@@ -97,7 +97,7 @@ func TestAFaultOnTheStreamsLeaderHitsNoOtherServerIfThatIsNotKnown(t *testing.T)
 	x := &processes.Candidate{Name: "x", Index: 0}
 	d := &Drill{
 		Config: Config{TTL: 5 * time.Second, Candidates: 1, Progress: io.Discard}, lifetime: t.Context(), js: client.JetStream,
-		leaders: &processes.Leaders{Reported: []processes.ReportedTerm{{Term: 1}}}, fleet: []*processes.Candidate{x}, ended: time.Minute,
+		leaders: &processes.Leaders{Reported: []map[string]processes.ReportedTerm{{"": {Term: 1}}}}, fleet: []*processes.Candidate{x}, ended: time.Minute,
 	}
 	s := &script{random: rand.New(rand.NewPCG(1, 0))}
 	for _, k := range faultKinds {
@@ -180,7 +180,7 @@ func sampleReport(change func(*history.Run)) *Report {
 	p := &Report{Result: drill.Result{TTL: 5, Candidates: 5, Faults: []drill.Fault{}}, Servers: 3, Seed: 9, Late: []lateResult{}, Changes: []changeResult{}, Outages: []float64{}}
 	found := run.Check()
 	p.addFindings(run, found)
-	p.addFaultResults(d, found)
+	p.addFaultResults(d, found.Gaps)
 	return p
 }
 
@@ -279,4 +279,30 @@ func TestTheJSONReportHasNoNulls(t *testing.T) {
 	var out bytes.Buffer
 	g.Expect(terminal.WriteJSON(&out, sampleReport(func(*history.Run) {}))).To(Succeed())
 	g.Expect(out.String()).NotTo(ContainSubstring("null"))
+}
+
+func TestFaultOnOneKeyExcusesNoChangeOfAnother(t *testing.T) {
+	g := NewWithT(t)
+	x, y := &processes.Candidate{Name: "x"}, &processes.Candidate{Name: "y"}
+	d := &Drill{Config: Config{Sessions: 2, TTL: 5 * time.Second}, fleet: []*processes.Candidate{x, y}}
+	d.injected = []*fault{{faultKind: faultKind{name: "transfer", endsTerm: true}, candidate: x, key: "drill-01"}, {faultKind: handover, candidate: y}}
+	g.Expect(d.historyFaults("drill-01")).To(HaveExactElements(HaveField("Kind", "transfer"), HaveField("Kind", "handover")))
+	g.Expect(d.historyFaults("drill-02")).To(HaveExactElements(And(HaveField("Kind", "handover"), HaveField("Releases", true))))
+	d.injected[1].span.From, d.injected[0].span.To = 14*time.Second, 5*time.Second
+	g.Expect(d.historyFaults("drill-02")).To(HaveExactElements(HaveField("Releases", false)), "a session may have to wait after the transfer")
+	d.injected = []*fault{{faultKind: faultKind{name: Rewind}, candidate: y}}
+	g.Expect(d.historyFaults("drill-02")).To(ConsistOf(HaveField("Candidate", "x"), HaveField("Candidate", "y")), "it ends all sessions")
+}
+
+func TestEachKeyOfSessionsIsJudgedByItsOwnHistoryAndRecords(t *testing.T) {
+	g := NewWithT(t)
+	d := &Drill{Config: Config{Sessions: 2, TTL: 5 * time.Second}}
+	d.injected = []*fault{{faultKind: faultKind{name: "kill-server", lanes: laneServers}, servers: []int{1}, span: history.Span{From: 1, To: 2}}}
+	run := d.runOf("drill-02", []*history.Candidate{
+		{Name: "x", Beliefs: []history.Belief{{Term: 1}}, Works: []history.Belief{{Term: 1}}}, {Name: "y", Beliefs: []history.Belief{{Term: 2}}},
+	}, nil, []history.Record{{Key: "drill-01", Sequence: 1}, {Key: "drill-02", Sequence: 2}})
+	g.Expect(run.Beliefs).To(HaveLen(2))
+	g.Expect(run.Works).To(HaveLen(1))
+	g.Expect(run.Records).To(HaveExactElements(HaveField("Sequence", uint64(2))))
+	g.Expect(run.Repairs).To(HaveExactElements(history.Span{From: 1, To: 2}))
 }

@@ -2,12 +2,17 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/natscampaign/election/internal/drill/history"
 	"github.com/natscampaign/election/internal/drill/processes"
+	"github.com/natscampaign/election/internal/host"
+	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -33,8 +38,18 @@ type faultKind struct {
 	keepsLeader bool // the leader remains leader
 	leaderOnly  bool // it hits only the leader
 	replicas    int  // that the bucket must have; 0 if any number will do
+	sessions    when // whether it is for candidates with sessions
 	inject      func(ctx context.Context, d *Drill, f *fault) error
 }
+
+// when says whether a kind of fault is for candidates with sessions.
+type when int
+
+const (
+	always when = iota
+	never       // the fault is for buckets of elections
+	only
+)
 
 // handover is also a part of rewind.
 var handover = faultKind{name: "handover", description: "candidate shuts down", mark: "leave", lanes: laneCandidates, endsTerm: true, inject: injectHandover}
@@ -47,9 +62,10 @@ var faultKinds = []faultKind{
 	{name: "one-way", description: "link works one way", mark: "one-way", lanes: laneCandidates, inject: injectOneWay},
 	{name: "delay", description: "replies come late", mark: "delay", lanes: laneCandidates, inject: injectDelay},
 	handover,
+	{name: "transfer", description: "leader transfers a key", mark: "transfer", lanes: laneCandidates, endsTerm: true, leaderOnly: true, sessions: only, inject: injectTransfer},
 	{name: "evict", description: "key is deleted or overwritten", mark: "evict", lanes: laneCandidates | laneServers, endsTerm: true, leaderOnly: true, inject: injectEvict},
-	{name: "revoke", description: "user loses permissions", mark: "revoke", lanes: laneCandidates, keepsLeader: true, inject: injectRevoke},
-	{name: "forge", description: "stranger forges changes", mark: "forge", lanes: laneStranger, keepsLeader: true, inject: injectForge},
+	{name: "revoke", description: "user loses permissions", mark: "revoke", lanes: laneCandidates, keepsLeader: true, sessions: never, inject: injectRevoke},
+	{name: "forge", description: "stranger forges changes", mark: "forge", lanes: laneStranger, keepsLeader: true, sessions: never, inject: injectForge},
 	{name: "step-down", description: "stream's leader steps down", mark: "step", replicas: processes.ClusterSize, inject: injectStepDown},
 	{name: Rewind, description: "server forgets writes", mark: "rewind", lanes: laneCandidates | laneServers, endsTerm: true, leaderOnly: true, replicas: 1, inject: injectRewind},
 	{name: "kill-server", description: "a server is killed", mark: "kill", lanes: laneServers, inject: injectKillServer},
@@ -57,8 +73,10 @@ var faultKinds = []faultKind{
 	{name: "lose-quorum", description: "two servers are killed", mark: "quorum", lanes: laneServers, inject: injectLoseQuorum},
 }
 
-// fits reports whether the fault can be injected if the bucket has that many replicas.
-func (k faultKind) fits(replicas int) bool { return k.replicas == 0 || k.replicas == replicas }
+// fits reports whether the fault can be injected in a drill of that configuration.
+func (k faultKind) fits(c Config) bool {
+	return (k.replicas == 0 || k.replicas == c.Replicas) && (k.sessions == always || (k.sessions == only) == (c.Sessions > 0))
+}
 
 // FaultNames returns the names of all kinds of faults.
 func FaultNames() []string {
@@ -74,6 +92,7 @@ type fault struct {
 	faultKind
 	candidate      *processes.Candidate // nil if the fault hits no candidate
 	hitsLeader     bool
+	key            string        // of a session, if the fault hits only that one
 	servers        []int         // nil if the fault hits none, or a leader of the stream that was not known
 	variant        int           // a random number, for kinds with variants
 	duration       time.Duration // of a kind that lasts
@@ -163,17 +182,52 @@ func injectHandover(ctx context.Context, _ *Drill, f *fault) error {
 	return f.candidate.Start(ctx)
 }
 
+// injectTransfer asks the candidate to transfer one of its keys.
+func injectTransfer(ctx context.Context, d *Drill, f *fault) error {
+	if !f.chooseKey(d) {
+		return f.skip(d, errors.New("it leads no key any more"))
+	}
+	led := d.leaders.Of(f.candidate.Index)[f.key]
+	to := d.fleet[(f.candidate.Index+1+f.variant%(len(d.fleet)-1))%len(d.fleet)]
+	f.detail = f.key + " to " + to.Name
+	if err := f.candidate.Transfer(f.key, to.Name); err != nil {
+		return err
+	}
+	for limit := host.Clock() + 2*processes.TransferTimeout; d.leaders.Of(f.candidate.Index)[f.key] == led; {
+		if host.Clock() > limit || timeutil.Pause(ctx, pollInterval) != nil {
+			return f.skip(d, errors.New("the leader did not transfer the key"))
+		}
+	}
+	return nil
+}
+
+// chooseKey chooses one of the keys that the candidate leads; false if it leads none.
+func (f *fault) chooseKey(d *Drill) bool {
+	led := slices.Sorted(maps.Keys(d.leaders.Of(f.candidate.Index)))
+	if len(led) > 0 {
+		f.key = led[f.variant/2%len(led)]
+	}
+	return len(led) > 0
+}
+
 // injectEvict deletes or overwrites the key, as an operator might. It occupies the lanes of candidates and servers for a TTL, because
 // a fault that cuts off the leader at the same time would allow two leaders: a leader cannot learn of the deletion while it is cut off.
 func injectEvict(ctx context.Context, d *Drill, f *fault) (err error) {
 	call, cancel := context.WithTimeout(ctx, d.TTL)
 	defer cancel()
+	key := processes.Key
+	if d.Sessions > 0 {
+		if !f.chooseKey(d) {
+			return f.skip(d, errors.New("it leads no key any more"))
+		}
+		key = session.ClaimKey(f.key)
+	}
 	if f.variant%2 == 0 {
-		f.detail = "deleted"
-		err = d.bucket.Delete(call, processes.Key)
+		f.detail = strings.TrimSpace(f.key + " deleted")
+		err = d.bucket.Delete(call, key)
 	} else {
-		f.detail = "overwritten"
-		_, err = d.bucket.Put(call, processes.Key, []byte("operator"))
+		f.detail = strings.TrimSpace(f.key + " overwritten")
+		_, err = d.bucket.Put(call, key, []byte("operator"))
 	}
 	_ = timeutil.Pause(ctx, d.TTL)
 	return err

@@ -12,6 +12,7 @@ two faults; with --every it injects them at that rate. It chooses them by the se
     one-way          lose a candidate's requests, or hold its replies until the link is restored
     delay            delay a candidate's replies by more than the TTL
     handover         shut a candidate down in order, and start it again
+    transfer         only with --sessions: transfer one key to another candidate
     evict            delete or overwrite the key, as an operator might
     revoke           revoke permissions of a candidate's user: to read the key, to read the stream's info, to subscribe to the
                      bucket's changes and to requests, or all of these; the servers reload their configuration, and restore
@@ -32,25 +33,33 @@ Example: election-cli drill --processes --for 5m --fault kill --fault cut --svg 
 With --witness the drill is the witness of its candidates: it releases the key of a leader that is killed, so that another leads after the
 settle time of 0.25 s, not after the lease. See docs/HOW-IT-WORKS.md.
 
+With --sessions KEYS each candidate opens a session and campaigns for that many keys, see package session; a handover closes the session.
+The bucket is one for sessions. The drill judges each key for itself, and the work of each key too, which may not run in two candidates at
+once; the timeline shows the first key. An evict concerns one key. The faults revoke and forge are left out.
+
 Each candidate checks every 2 ms whether it leads, and writes each change of the answer, with the time of the machine's shared clock,
 into its history. While a candidate leads, it appends numbered records to a stream. Each record requires that the last record of the
 stream is the leader's own or, for the first record of a term, a record of an earlier term. So the stream refuses a late record of a
 deposed leader, which counts as fenced.
 
-The exit code is 1 if two candidates considered themselves leader at once, if a candidate did although the stream had a record of a later
-term, if there were terms but no records, if records or terms were out of order, if no candidate led in time, or if a change of leader
-was unneeded. A change was unneeded if the leader could have renewed: for an uninterrupted half of the time from when a renewal was due
-to its deadline, no fault hit the leader or its link, and the bucket acknowledged the drill's own test writes.
+The exit code is 1 if two candidates considered themselves leader at once, if the work of two ran at once, if a candidate considered itself
+leader although the stream had a record of a later term, if there were terms but no records, if records or terms were out of order, if no
+candidate led in time, or if a change of leader was unneeded. A change was unneeded if the leader could have renewed: for an uninterrupted
+half of the time from when a renewal was due to its deadline, no fault hit the leader or its link, and the bucket acknowledged the drill's
+own test writes; with --sessions also no server was down, or catching up.
 
 If a process ends by itself, or the cluster does not become healthy, the drill ends early: it reports the results so far, keeps the
 histories and logs, and exits with 2, or with 1 as above.
 
 After a fault a candidate must lead within a limit: the sum of the TTL, 0.4 s for a server that expires the key late, 1 s for candidates
-that answer the notification, and the stand-down. The limit differs in these cases:
+that answer the notification, and the stand-down. The limit differs in these cases (with --sessions the stand-down
+counts as a TTL, because a session that has not timed a leader's lease waits for a whole one):
 
-    1 s                            if the leader shut down in order, and --lose-replies is 0
+    1 s                            if the leader shut down in order, and --lose-replies is 0; with --sessions if no fault ended in two TTLs before
     one campaign interval longer   if the leader's requests still arrived: it may renew once more without a reply
     one interval and 1 s longer    after an outage of the bucket, from its end: candidates have to reconnect first
+    the same, and one TTL longer   after servers were down, with --sessions, from when all are healthy: a session that was opened before they
+                                   could make its consumer is lost after a TTL
     one TTL longer                 during a forge and three TTLs after it: misled candidates read the key once per TTL
 
 A forge does not excuse a change of leader, because forged changes must have no effect. A revoke does not either, because a leader with
@@ -71,6 +80,9 @@ With --json the result is one object. A field that a drill in one process has to
     "faults"                    a list, each with "kind", "count", "failover_s" (for each time without a leader, how long
                                 it took until a candidate led) and "bound_s" (the limit)
     "overlap_s"                 how long two candidates led at once
+    "keys"                      of each session; 0 without sessions. Other fields count all keys together
+    "most_requests"             of a session in one second; 0 without sessions
+    "work_overlap_s"            how long the work of two candidates ran at once, with sessions
     "overtaken"                 how often a candidate considered itself leader although the stream had a record of a
                                 later term
     "rewind_overlap_s", "rewind_overtaken"

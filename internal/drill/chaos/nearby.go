@@ -12,6 +12,9 @@ import (
 // maxExplained is the number of violations for which the report lists the events around them.
 const maxExplained = 5
 
+// maxListed is the number of violations that the report lists. A fault on a session concerns many keys.
+const maxListed = 100
+
 // nearbyEvent is a line of the report with an event near a violation.
 type nearbyEvent struct {
 	at   time.Duration

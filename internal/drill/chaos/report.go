@@ -11,6 +11,9 @@ import (
 type Report struct {
 	drill.Result
 	StandDown       float64          `json:"stand_down_s"`
+	Keys            int              `json:"keys"`
+	Requests        uint64           `json:"most_requests"`
+	WorkOverlap     timeutil.Seconds `json:"work_overlap_s"`
 	Servers         int              `json:"servers"`
 	Replicas        int              `json:"replicas"`
 	Seed            uint64           `json:"seed"`

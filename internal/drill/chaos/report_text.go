@@ -16,6 +16,9 @@ func (r *Report) FailureReason() string {
 	if r.Overlap > 0 {
 		reasons = append(reasons, fmt.Sprintf("two candidates led at once for %d ms", r.Overlap.Milliseconds()))
 	}
+	if r.WorkOverlap > 0 {
+		reasons = append(reasons, fmt.Sprintf("the work of two candidates ran at once for %d ms", r.WorkOverlap.Milliseconds()))
+	}
 	if r.Overtaken > 0 {
 		reasons = append(reasons, terminal.Plural(r.Overtaken, "time")+" a candidate considered itself leader although the stream had a record of a later term")
 	}
@@ -31,8 +34,11 @@ func (r *Report) FailureReason() string {
 	if r.Unneeded > 0 {
 		reasons = append(reasons, terminal.Plural(r.Unneeded, "unneeded change")+" of leader")
 	}
-	for _, l := range r.Late {
+	for _, l := range r.Late[:min(len(r.Late), maxExplained)] {
 		reasons = append(reasons, fmt.Sprintf("no candidate led within %s (%s)", terminal.FormatDuration(terminal.FromSeconds(l.Bound)), l.Kind))
+	}
+	if more := len(r.Late) - maxExplained; more > 0 {
+		reasons = append(reasons, fmt.Sprintf("and %d further times", more))
 	}
 	if reasons == nil {
 		return ""
@@ -50,6 +56,10 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 		fmt.Fprintln(&b, s.Line(fmt.Sprintf("%-40s%s", name, figure), fmt.Sprintf(rest, a...)))
 	}
 	line("two candidates led at once for", violationCount(s, r.Overlap.Milliseconds(), " ms"), "  (%d samples, longest pause %d ms)", r.Samples, r.LongestGap.Milliseconds())
+	if r.Keys > 0 {
+		line("the work of two ran at once for", violationCount(s, r.WorkOverlap.Milliseconds(), " ms"), "  (of a key; each session has %d)", r.Keys)
+		line("most requests of a session in a second", fmt.Sprintf("%6d", r.Requests), "")
+	}
 	line("led after a record of a later term", violationCount(s, int64(r.Overtaken), ""), "")
 	line("records out of order", violationCount(s, int64(r.OutOfOrder), ""), "  (of %d; %d fenced)", r.Records, r.Fenced)
 	line("terms out of order", violationCount(s, int64(r.TermsOutOfOrder), ""), "  (of %d)", r.Terms)
@@ -68,11 +78,14 @@ func (r *Report) Print(w io.Writer, s terminal.Style) error {
 	if r.LoseReplies > 0 {
 		line("replies lost", fmt.Sprintf("%6d", r.RepliesLost), "")
 	}
-	for _, v := range r.violations {
+	for _, v := range r.violations[:min(len(r.violations), maxListed)] {
 		fmt.Fprintf(&b, "%s  %s\n", s.Paint(terminal.Red, "wrong"), v.text)
 		for _, text := range v.nearby {
 			fmt.Fprintf(&b, "       %s\n", s.Paint(terminal.Faint, text))
 		}
+	}
+	if more := len(r.violations) - maxListed; more > 0 {
+		fmt.Fprintf(&b, "%s  and %d more\n", s.Paint(terminal.Red, "wrong"), more)
 	}
 	if r.Kept != "" {
 		fmt.Fprintf(&b, "Histories and logs are in %s; 0 s in this report is %s in the logs\n", r.Kept, r.wall.Format(terminal.TimeOfDayLayout))
@@ -91,8 +104,8 @@ func violationCount(s terminal.Style, figure int64, unit string) string {
 }
 
 func (r *Report) title() string {
-	return fmt.Sprintf("%d candidates and %d servers as processes, TTL %s, stand-down %s, %s, seed %d, nats-server %s",
-		r.Candidates, r.Servers, terminal.FormatDuration(terminal.FromSeconds(r.TTL)), terminal.FormatDuration(terminal.FromSeconds(r.StandDown)), terminal.FormatDuration(terminal.FromSeconds(r.DurationS)), r.Seed, r.ServerVersion)
+	return fmt.Sprintf("%s and %d servers as processes, TTL %s, stand-down %s, %s, seed %d, nats-server %s",
+		candidates(r.Candidates, r.Keys), r.Servers, terminal.FormatDuration(terminal.FromSeconds(r.TTL)), terminal.FormatDuration(terminal.FromSeconds(r.StandDown)), terminal.FormatDuration(terminal.FromSeconds(r.DurationS)), r.Seed, r.ServerVersion)
 }
 
 // writeFaults writes the table of faults. On a narrow terminal it leaves out what each fault does, and the last column.

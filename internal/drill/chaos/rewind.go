@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/drill/history"
 	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/host"
+	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -60,7 +61,11 @@ func injectRewind(ctx context.Context, d *Drill, f *fault) error {
 func (d *Drill) awaitWrite(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, d.timing().OutageBound())
 	defer cancel()
-	watcher, err := d.bucket.Watch(ctx, processes.Key, jetstream.UpdatesOnly())
+	key := processes.Key
+	if d.Sessions > 0 {
+		key = session.SessionKey("*")
+	}
+	watcher, err := d.bucket.Watch(ctx, key, jetstream.UpdatesOnly())
 	if err != nil {
 		return
 	}
@@ -71,16 +76,20 @@ func (d *Drill) awaitWrite(ctx context.Context) {
 	}
 }
 
-// appendRewindMarker appends a marker to the stream of records. The marker sorts after the records of all terms before the rewind and
+// appendRewindMarker appends a marker to the records of each key. The marker sorts after the records of all terms before the rewind and
 // before the records of all terms after it, so that the numbers of terms may come again.
 func (d *Drill) appendRewindMarker(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	d.rewinds++
-	m := nats.NewMsg(processes.Subject)
-	m.Header.Set(processes.HeaderRewinds, strconv.Itoa(d.rewinds))
-	_, err := d.js.PublishMsg(ctx, m)
-	return err
+	for _, key := range d.keys() {
+		m := nats.NewMsg(processes.SubjectOfKey(key))
+		m.Header.Set(processes.HeaderRewinds, strconv.Itoa(d.rewinds))
+		if _, err := d.js.PublishMsg(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // orderTermsByRewinds gives the terms of a run tokens that sort in the order of the terms even after rewinds. It returns how many terms
@@ -139,11 +148,11 @@ func rewindDetectedBy(run *history.Run, b history.Belief, until time.Duration) (
 	return detected
 }
 
-// separateRewindOverlaps separates the overlaps of two leaders from those that a rewind explains, because the earlier leader could not
+// separateRewindOverlaps separates overlaps of two leaders from those that a rewind explains, because the earlier leader could not
 // have detected it yet. It returns the violations with their total length, and the total length that rewinds explain.
-func separateRewindOverlaps(run *history.Run, found *history.Findings) (overlap time.Duration, violations []history.Overlap, rewindOverlap time.Duration) {
+func separateRewindOverlaps(run *history.Run, overlaps []history.Overlap) (overlap time.Duration, violations []history.Overlap, rewindOverlap time.Duration) {
 	var unexplained, explained []history.Span
-	for _, o := range found.Overlaps {
+	for _, o := range overlaps {
 		detected := min(max(o.From, rewindDetectedBy(run, o.A, o.From)), o.To)
 		explained = append(explained, history.Span{From: o.From, To: detected})
 		if o.From = detected; o.To > detected {

@@ -184,15 +184,14 @@ func (d *Drill) awaitLeader(ctx context.Context, last *fault, leadTime time.Dura
 	return nil
 }
 
-// leaderIsStable reports whether a candidate has led for the given time since the last fault.
+// leaderIsStable reports whether a candidate has led, each key of the sessions if there are any, for the given time since the last fault.
 func (d *Drill) leaderIsStable(last *fault, leadTime time.Duration) bool {
-	candidate, term := d.leaders.Latest()
-	since := term.Since
+	since, all := d.leaders.Since(d.keys())
 	if last != nil {
-		if last.hitsLeader && !last.keepsLeader && !last.skipped && term.Since < last.span.From {
+		if d.Sessions == 0 && last.hitsLeader && !last.keepsLeader && !last.skipped && since < last.span.From {
 			return false
 		}
 		since = max(since, last.span.To)
 	}
-	return candidate >= 0 && host.Clock()-since >= leadTime
+	return all && host.Clock()-since >= leadTime
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/drill/history"
 	"github.com/natscampaign/election/internal/drill/processes"
 	"github.com/natscampaign/election/internal/host"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/timeutil"
 )
 
@@ -53,10 +55,18 @@ func (d *Drill) tryCreateStreams(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	var err error
-	if d.bucket, err = election.CreateBucket(ctx, d.js, election.BucketConfig{Name: processes.Bucket, TTL: d.TTL, Replicas: d.Replicas}); err != nil {
+	if d.Sessions > 0 {
+		err = kv.SessionsConfig{Name: processes.Bucket, TTL: d.TTL, Replicas: d.Replicas}.Create(ctx, d.js)
+		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // an earlier try made it
+			d.bucket, err = election.OpenBucket(ctx, d.js, processes.Bucket)
+		}
+	} else {
+		d.bucket, err = election.CreateBucket(ctx, d.js, election.BucketConfig{Name: processes.Bucket, TTL: d.TTL, Replicas: d.Replicas})
+	}
+	if err != nil {
 		return err
 	}
-	_, err = d.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject}, Replicas: processes.ClusterSize})
+	_, err = d.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: processes.Stream, Subjects: []string{processes.Subject, processes.SubjectOfKey("*")}, Replicas: processes.ClusterSize})
 	return err
 }
 
@@ -189,7 +199,9 @@ func (d *Drill) readRecords(ctx context.Context) ([]history.Record, error) {
 			return nil, fmt.Errorf("read the records of the leaders: %w", err)
 		}
 		last = meta.Sequence.Stream
-		records = append(records, processes.ParseRecord(last, m.Headers()))
+		r := processes.ParseRecord(last, m.Headers())
+		r.Key = strings.TrimPrefix(strings.TrimPrefix(m.Subject(), processes.Subject), ".")
+		records = append(records, r)
 	}
 	return records, nil
 }

@@ -10,13 +10,14 @@ import (
 // Findings are the results of a check.
 type Findings struct {
 	Overlaps  []Overlap
-	Disorder  []string // terms that began after a later one
-	Misplaced []string // records after a record of a later term, and missing numbers
+	Worked    []Overlap // times in which the work of two candidates ran
+	Disorder  []string  // terms that began after a later one
+	Misplaced []string  // records after a record of a later term, and missing numbers
 	Changes   []Change
 	Gaps      []Gap
 }
 
-// Overlap is a time in which two candidates considered themselves leader.
+// Overlap is a time in which two candidates considered themselves leader, or worked.
 type Overlap struct {
 	Span
 	A, B Belief
@@ -57,9 +58,10 @@ const (
 // Check compares beliefs, records and faults. It sorts the beliefs and faults of r.
 func (r *Run) Check() *Findings {
 	slices.SortStableFunc(r.Beliefs, func(a, b Belief) int { return cmp.Compare(a.From, b.From) })
+	slices.SortStableFunc(r.Works, func(a, b Belief) int { return cmp.Compare(a.From, b.From) })
 	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(a.From, b.From) })
 	f := &Findings{}
-	f.overlaps(r.Beliefs)
+	f.Overlaps, f.Worked = overlaps(r.Beliefs), overlaps(r.Works)
 	f.terms(r.Beliefs)
 	f.records(r.Records)
 	f.changes(r)
@@ -67,15 +69,16 @@ func (r *Run) Check() *Findings {
 }
 
 // overlaps finds beliefs of different candidates at the same time.
-func (f *Findings) overlaps(beliefs []Belief) {
+func overlaps(beliefs []Belief) (found []Overlap) {
 	for i, b := range beliefs {
 		for _, a := range beliefs[:i] {
 			both := Span{From: b.From, To: min(a.To, b.To)}
 			if a.Candidate != b.Candidate && both.To > both.From {
-				f.Overlaps = append(f.Overlaps, Overlap{Span: both, A: a, B: b})
+				found = append(found, Overlap{Span: both, A: a, B: b})
 			}
 		}
 	}
+	return found
 }
 
 // terms finds terms that began after a later term.
@@ -142,7 +145,7 @@ func (f *Findings) gap(r *Run, c Change, to time.Duration) {
 }
 
 // gap measures the time without a leader after a change. It counts from the last obstacle: the fault, another fault within
-// the gap, or the end of an outage. After an outage and after forged notifications the bound is larger.
+// the gap, or the end of an outage or repair. After these and after forged notifications the bound is larger.
 func (r *Run) gap(c Change, to time.Duration) Gap {
 	g := Gap{Span: Span{From: c.At, To: to}, Kind: c.Cause, Since: c.At, Bound: r.Timing.Bound(), Fault: c.fault}
 	if c.fault != nil {
@@ -164,6 +167,11 @@ func (r *Run) gap(c Change, to time.Duration) Gap {
 			g.Since, g.Bound = max(g.Since, min(o.To, to)), r.Timing.OutageBound()
 		}
 	}
+	for _, o := range r.Repairs {
+		if o.To > g.From-r.Timing.TTL && o.From < to {
+			g.Since, g.Bound = max(g.Since, min(o.To, to)), r.Timing.OutageBound()+r.Timing.TTL
+		}
+	}
 	for _, x := range r.Forged {
 		if x.From < to && x.To > g.From-Misled*r.Timing.TTL {
 			g.Bound += r.Timing.TTL
@@ -175,14 +183,15 @@ func (r *Run) gap(c Change, to time.Duration) Gap {
 
 // cause finds the cause of a term's end, and whether the end was unneeded. It was unneeded if no fault that ends a term at
 // once hit the leader, and the leader could have renewed: from the time at which its last renewal was due to its deadline,
-// one uninterrupted half was free of faults on the leader and of outages of the bucket.
+// one uninterrupted half was free of faults on the leader, of outages of the bucket and of repairs. A term that lasts for a TTL longer than a fault that
+// ends terms is one that the fault left alone: a rewind ends only the sessions of which the bucket forgets a renewal.
 func (r *Run) cause(old Belief) (kind string, fault *Fault, unneeded bool) {
 	window := Span{From: old.Deadline - r.Timing.room(), To: old.Deadline}
-	blocked := slices.Clone(r.Outages)
+	blocked := slices.Concat(r.Outages, r.Repairs)
 	longest := time.Duration(0)
 	for i := range r.Faults {
 		f := &r.Faults[i]
-		if f.Ends && f.hits(old.Candidate) && f.From >= old.From && f.From <= old.To+BeliefEndTolerance {
+		if f.Ends && f.hits(old.Candidate) && f.From >= old.From && f.From <= old.To+BeliefEndTolerance && old.To <= f.To+r.Timing.TTL {
 			return f.Kind, f, false
 		}
 		if !f.hits(old.Candidate) || f.Ends {
@@ -209,12 +218,12 @@ const BeliefEndTolerance = 100 * time.Millisecond
 // reasonDeadline is the library's reason for a lease that ran out.
 const reasonDeadline = "deadline"
 
-// outage finds the fault of servers that caused an outage of the bucket within the window: the one that overlaps the outage
+// outage finds the fault of servers that caused an outage of the bucket, or a repair, within the window: the one that overlaps that
 // most.
 func (r *Run) outage(window Span) (string, *Fault) {
 	var found *Fault
 	most := time.Duration(0)
-	for _, o := range r.Outages {
+	for _, o := range slices.Concat(r.Outages, r.Repairs) {
 		if o.overlap(window) <= 0 {
 			continue
 		}

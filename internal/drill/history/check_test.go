@@ -115,6 +115,7 @@ func TestAChangeIsUnneededIfTheLeaseCouldHaveBeenRenewed(t *testing.T) {
 		"it was cut off too short":         {[]Fault{fault("cut", "x", 12, 13.2)}, nil, "deadline", KindNone, true},
 		"it was cut off long enough":       {[]Fault{fault("cut", "x", 12, 13.5)}, nil, "deadline", "cut", false},
 		"it was killed":                    {[]Fault{fault("kill", "x", 14, 16)}, nil, "", "kill", false},
+		"it led on after it was killed":    {[]Fault{fault("kill", "x", 5, 6)}, nil, "deadline", KindNone, true},
 		"another was killed":               {[]Fault{fault("kill", "y", 14, 16)}, nil, "deadline", KindNone, true},
 		"it was killed in another term":    {[]Fault{fault("kill", "x", 2, 3)}, nil, "deadline", KindNone, true},
 		"there was an outage":              {nil, []Span{{at(12), at(15)}}, "deadline", KindOutage, false},
@@ -194,4 +195,17 @@ func TestBeliefsAfterTheEndAreNoChanges(t *testing.T) {
 	r := clean()
 	r.Beliefs = append(r.Beliefs, belief("z", 3, 46, 47))
 	g.Expect(r.Check().Changes).To(HaveLen(1))
+}
+
+func TestAfterARepairASessionMayLoseALeaseMoreFromItsEnd(t *testing.T) {
+	g := NewWithT(t)
+	r := clean()
+	r.Repairs = []Span{{at(13), at(16)}}
+	r.Faults = []Fault{fault("kill-server", "", 13, 16)}
+	found := r.Check()
+	g.Expect(found.Changes[0].Cause).To(Equal("kill-server"), "although the bucket took writes")
+	g.Expect(found.Changes[0].Unneeded).To(BeFalse())
+	gap := found.Gaps[1]
+	g.Expect(gap.Took()).To(Equal(at(2)))
+	g.Expect(gap.Bound).To(Equal(timing.OutageBound() + timing.TTL))
 }

@@ -22,15 +22,18 @@ const (
 	Lost      What = "lost"      // it no longer holds the key: Term, Reason
 	Fenced    What = "fenced"    // the stream refused a record because it has records of a later term: Term, Number
 	Overtaken What = "overtaken" // the answer is true although the stream has a record of a later term: Term, Token of the later term
-	Beat      What = "beat"      // how often IsLeader was called since the process started: Samples
+	Beat      What = "beat"      // how often IsLeader was called since the process started: Samples, Requests
 	Killed    What = "killed"    // the process is about to be killed; the killer writes this event
 	Stopped   What = "stopped"   // the process leaves the election in order
+	Works     What = "works"     // the work of a key begins: Term
+	Rests     What = "rests"     // it is about to return
 )
 
 // Event is one line of a history.
 type Event struct {
 	At       time.Duration `json:"t"`
 	What     What          `json:"e"`
+	Key      string        `json:"key,omitempty"` // one of a session; empty if the event concerns the process, or the candidate has no session
 	Term     uint64        `json:"term,omitempty"`
 	Token    string        `json:"token,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
@@ -39,6 +42,7 @@ type Event struct {
 	Still    bool          `json:"still,omitempty"`    // whether the first answer after a pause is true
 	Number   uint64        `json:"number,omitempty"`
 	Samples  int           `json:"samples,omitempty"`
+	Requests uint64        `json:"requests,omitempty"` // of a session, since the process started
 }
 
 // Writer appends events to a history. It is safe for concurrent use.

@@ -41,9 +41,11 @@ type Candidate struct {
 	Name      string
 	Beliefs   []Belief
 	Holds     []Hold
-	Alive     []Hold // the times in which its process ran; they have no term
-	Pauses    []Span // long times from one answer to the next
+	Alive     []Hold   // the times in which its process ran; they have no term
+	Pauses    []Span   // long times from one answer to the next
+	Works     []Belief // the times in which the work of a session's key ran
 	Samples   int
+	Requests  uint64 // of a session, most from one beat to the next
 	Fenced    int
 	Overtaken []Overtaking
 }
@@ -51,7 +53,20 @@ type Candidate struct {
 // Read reads the history of the candidate of that name, which ends at the given time at the latest. It skips a last line
 // that was cut short.
 func Read(r io.Reader, name string, end time.Duration) (*Candidate, error) {
-	c := &reader{Candidate: &Candidate{Name: name}}
+	all, err := ReadKeys(r, name, []string{""}, end)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// ReadKeys does as [Read] for the process of a session, and returns the history of each of its keys.
+func ReadKeys(r io.Reader, name string, keys []string, end time.Duration) (all []*Candidate, err error) {
+	readers := map[string]*reader{}
+	for _, key := range keys {
+		readers[key] = &reader{Candidate: &Candidate{Name: name}}
+		all = append(all, readers[key].Candidate)
+	}
 	lines := bufio.NewReader(r)
 	for n := 1; ; n++ {
 		line, err := lines.ReadBytes('\n')
@@ -65,10 +80,17 @@ func Read(r io.Reader, name string, end time.Duration) (*Candidate, error) {
 		if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
 			return nil, fmt.Errorf("history of %s, line %d: %w", name, n, err)
 		}
-		c.add(e)
+		for key, c := range readers {
+			if e.Key == "" || e.Key == key {
+				c.add(e)
+			}
+		}
 	}
-	c.endProcess(end)
-	return c.Candidate, nil
+	for _, c := range readers {
+		c.endProcess(end)
+		c.cutWorks()
+	}
+	return all, nil
 }
 
 // LongestPause returns the longest time from one answer to the next, without the times in which one of the faults stopped
@@ -87,10 +109,12 @@ func (c *Candidate) LongestPause(stops []Fault) time.Duration {
 // reader is the state of a candidate after some events.
 type reader struct {
 	*Candidate
-	belief  *Belief
-	hold    *Hold
-	alive   *Hold
-	samples int // of the running process
+	belief   *Belief
+	hold     *Hold
+	alive    *Hold
+	work     *Belief
+	samples  int // of the running process
+	requests uint64
 }
 
 func (c *reader) add(e Event) {
@@ -121,6 +145,13 @@ func (c *reader) add(e Event) {
 		c.Overtaken = append(c.Overtaken, Overtaking{Candidate: c.Name, Term: e.Term, Later: e.Token, At: e.At})
 	case Beat:
 		c.samples = e.Samples
+		c.Requests = max(c.Requests, e.Requests-c.requests)
+		c.requests = e.Requests
+	case Works:
+		c.endWork(e.At)
+		c.work = &Belief{Candidate: c.Name, Term: e.Term, From: e.At}
+	case Rests:
+		c.endWork(e.At)
 	case Killed, Stopped:
 		c.endProcess(e.At)
 	}
@@ -133,13 +164,14 @@ func (c *reader) endProcess(at time.Duration) {
 		c.endBelief(min(at, c.belief.Deadline))
 	}
 	c.endHold(at)
+	c.endWork(at)
 	if c.alive != nil {
 		c.alive.To = at
 		c.Alive = append(c.Alive, *c.alive)
 		c.alive = nil
 	}
 	c.Samples += c.samples
-	c.samples = 0
+	c.samples, c.requests = 0, 0
 }
 
 func (c *reader) endBelief(at time.Duration) {
@@ -147,6 +179,32 @@ func (c *reader) endBelief(at time.Duration) {
 		c.belief.To = max(at, c.belief.From)
 		c.Beliefs = append(c.Beliefs, *c.belief)
 		c.belief = nil
+	}
+}
+
+func (c *reader) endWork(at time.Duration) {
+	if c.work != nil {
+		c.work.To = max(at, c.work.From)
+		c.Works = append(c.Works, *c.work)
+		c.work = nil
+	}
+}
+
+// cutWorks ends each work at a pause that its term did not outlast: nothing can end work while its process is stopped, and the process
+// needs a moment after that.
+func (c *reader) cutWorks() {
+	terms := map[uint64]Belief{}
+	for _, b := range c.Beliefs {
+		terms[b.Term] = b
+	}
+	for i := range c.Works {
+		w := &c.Works[i]
+		w.Deadline = terms[w.Term].Deadline
+		for _, p := range c.Pauses {
+			if w.From < p.To && p.From < w.To && terms[w.Term].To < p.To {
+				w.To = max(w.From, p.From)
+			}
+		}
 	}
 }
 

@@ -147,3 +147,51 @@ func (c *counted) Write(p []byte) (int, error) {
 	c.text += string(p)
 	return len(p), c.err
 }
+
+func TestEventsOfASessionConcernTheirKeyAndThoseOfTheProcessAllKeys(t *testing.T) {
+	g := NewWithT(t)
+	text := write(t,
+		Event{At: 1 * time.Second, What: Started},
+		Event{At: 2 * time.Second, What: Believes, Key: "a", Term: 7, Token: "7", Deadline: 9 * time.Second},
+		Event{At: 2 * time.Second, What: Works, Key: "a", Term: 7},
+		Event{At: 3 * time.Second, What: Works, Key: "b", Term: 8},
+		Event{At: 4 * time.Second, What: Rests, Key: "b", Term: 8},
+		Event{At: 5 * time.Second, What: Killed})
+	all, err := ReadKeys(strings.NewReader(text), "x", []string{"a", "b"}, time.Minute)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(all).To(HaveLen(2))
+	g.Expect(all[0].Beliefs).To(HaveExactElements(HaveField("To", 5*time.Second)))
+	g.Expect(all[0].Works).To(HaveExactElements(Belief{Candidate: "x", Term: 7, From: 2 * time.Second, To: 5 * time.Second, Deadline: 9 * time.Second}))
+	g.Expect(all[1].Beliefs).To(BeEmpty())
+	g.Expect(all[1].Works).To(HaveExactElements(Belief{Candidate: "x", Term: 8, From: 3 * time.Second, To: 4 * time.Second}))
+}
+
+func TestWorkEndsWhenItsProcessIsStoppedUnlessTheTermGoesOn(t *testing.T) {
+	g := NewWithT(t)
+	read := func(lastTrue time.Duration) time.Duration {
+		text := write(t,
+			Event{At: 2 * time.Second, What: Believes, Term: 7, Token: "7", Deadline: 9 * time.Second},
+			Event{At: 2 * time.Second, What: Works, Term: 7},
+			Event{At: 20 * time.Second, What: Paused, Last: 3 * time.Second},
+			Event{At: 20*time.Second + 1, What: Doubts, Last: lastTrue},
+			Event{At: 21 * time.Second, What: Rests, Term: 7})
+		c, err := Read(strings.NewReader(text), "x", time.Minute)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(c.Works).To(HaveLen(1))
+		return c.Works[0].To
+	}
+	g.Expect(read(3 * time.Second)).To(Equal(3 * time.Second))
+	g.Expect(read(20 * time.Second)).To(Equal(21 * time.Second))
+}
+
+func TestWorkOfTwoCandidatesAtOnceIsFoundThoughNeitherConsideredItselfLeader(t *testing.T) {
+	g := NewWithT(t)
+	r := &Run{Works: []Belief{
+		{Candidate: "b", Term: 2, From: 4 * time.Second, To: 6 * time.Second},
+		{Candidate: "a", Term: 1, From: 1 * time.Second, To: 5 * time.Second},
+		{Candidate: "a", Term: 3, From: 6 * time.Second, To: 7 * time.Second},
+	}}
+	found := r.Check()
+	g.Expect(found.Overlaps).To(BeEmpty())
+	g.Expect(found.Worked).To(HaveExactElements(HaveField("Span", Span{From: 4 * time.Second, To: 5 * time.Second})))
+}

@@ -11,10 +11,12 @@ type Run struct {
 	Timing    Timing
 	From, To  time.Duration
 	Beliefs   []Belief
+	Works     []Belief // the times in which the work of a key ran
 	Overtaken []Overtaking
 	Records   []Record // in the order of the stream
 	Faults    []Fault
 	Outages   []Span // in which a probe could not write to the bucket
+	Repairs   []Span // from when servers went down until all were healthy again: a session needs more of them than writes
 	Forged    []Span // in which notifications were forged; for some TTLs after, candidates may react to a true one up to a TTL late
 }
 
@@ -29,6 +31,7 @@ type Span struct{ From, To time.Duration }
 // Record is a record that a leader appended to the stream.
 type Record struct {
 	Sequence  uint64
+	Key       string // of a session
 	Candidate string
 	Token     string
 	Number    uint64 // within the term; the first is 0

@@ -40,10 +40,12 @@ const (
 type Appender struct {
 	*cli.Client
 	Candidate string // its name
+	key       string // of a session; empty for a candidate without
 	History   *history.Writer
 	log       *slog.Logger
 	inbox     string
 	acks      chan ack
+	interval  time.Duration
 	term      atomic.Pointer[election.Term] // the latest term of the candidate
 }
 
@@ -61,10 +63,11 @@ var errRefused = errors.New("the stream refuses the record")
 // refusalCodes are the error codes that mean errRefused. A stream with replicas may answer with the second code.
 var refusalCodes = []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant}
 
-// newAppender returns an appender. It receives acks however late they arrive, so that it also counts the late records of a term
-// that is over.
-func newAppender(s *cli.Client, candidate string, h *history.Writer, log *slog.Logger) (*Appender, error) {
-	a := &Appender{Client: s, Candidate: candidate, History: h, log: log, inbox: nats.NewInbox(), acks: make(chan ack, 64)}
+// newAppender returns an appender for one of a number of keys, which together append about as much as one would. It receives acks however
+// late they arrive, so that it also counts the late records of a term that is over.
+func newAppender(s *cli.Client, candidate, key string, keys int, h *history.Writer, log *slog.Logger) (*Appender, error) {
+	a := &Appender{Client: s, Candidate: candidate, key: key, History: h, log: log, inbox: nats.NewInbox(), acks: make(chan ack, 64)}
+	a.interval = appendInterval * time.Duration(keys)
 	_, err := s.Conn.Subscribe(a.inbox+".>", a.receive)
 	return a, err
 }
@@ -74,7 +77,7 @@ func newAppender(s *cli.Client, candidate string, h *history.Writer, log *slog.L
 func (a *Appender) receive(m *nats.Msg) {
 	got := parseAck(m, a.inbox)
 	if t := a.term.Load(); errors.Is(got.err, errRefused) && (t.Token() != got.token || !t.Valid()) {
-		_ = a.History.Write(history.Event{What: history.Fenced, Token: got.token, Number: got.number})
+		_ = a.History.Write(history.Event{What: history.Fenced, Key: a.key, Token: got.token, Number: got.number})
 	}
 	select {
 	case a.acks <- got:
@@ -114,9 +117,10 @@ type Position struct {
 // work appends records for as long as the term lasts.
 func (a *Appender) work(ctx context.Context, t election.Term) error {
 	a.term.Store(&t)
-	var at *Position // nil while it is unknown
-	rewinds := -1    // before the term's first record; -1 until that record is stored
-	for timeutil.Pause(ctx, appendInterval) == nil {
+	var at *Position        // nil while it is unknown
+	rewinds := -1           // before the term's first record; -1 until that record is stored
+	pause := appendInterval // the first record is stored soon: from then on the stream shows that an earlier term is over
+	for timeutil.Pause(ctx, pause) == nil {
 		var err error
 		switch {
 		case at == nil:
@@ -130,6 +134,9 @@ func (a *Appender) work(ctx context.Context, t election.Term) error {
 		}
 		if err != nil {
 			a.log.Debug("Record not appended", "error", err)
+		}
+		if err != nil || at.number > 0 {
+			pause = a.interval
 		}
 	}
 	return nil
@@ -150,7 +157,7 @@ func (a *Appender) FindPosition(ctx context.Context, t election.Term, rewinds in
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.GetLastMsgForSubject(ctx, Subject)
+	m, err := s.GetLastMsgForSubject(ctx, SubjectOfKey(a.key))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return &Position{}, nil
 	}
@@ -168,7 +175,7 @@ func (a *Appender) FindPosition(ctx context.Context, t election.Term, rewinds in
 		at.number = r.Number + 1
 	}
 	if at.Fenced && !IsRewindMarker(r) && t.Valid() { // Valid is called after the read, so the later leader had begun before
-		if err := a.History.Write(history.Event{What: history.Overtaken, Term: t.Number, Token: r.Token}); err != nil {
+		if err := a.History.Write(history.Event{What: history.Overtaken, Key: a.key, Term: t.Number, Token: r.Token}); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +186,7 @@ func (a *Appender) FindPosition(ctx context.Context, t election.Term, rewinds in
 // term ends, append does not wait for the ack, so that a leader that shuts down releases the key at once. If the record is still on
 // its way then, the stream refuses it after the first record of a successor.
 func (a *Appender) append(ctx context.Context, t election.Term, at Position) (*Position, error) {
-	m := nats.NewMsg(Subject)
+	m := nats.NewMsg(SubjectOfKey(a.key))
 	number := strconv.FormatUint(at.number, 10)
 	m.Reply = a.inbox + "." + t.Token() + "." + number
 	m.Header.Set(HeaderToken, t.Token())

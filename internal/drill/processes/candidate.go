@@ -33,9 +33,9 @@ func NewCandidates(n int, cluster *Cluster, folder string, common CandidateConfi
 	for _, s := range cluster.Servers {
 		addresses = append(addresses, s.address())
 	}
-	leaders.Reported = make([]ReportedTerm, n)
 	var all []*Candidate
 	for i := range n {
+		leaders.Reported = append(leaders.Reported, map[string]ReportedTerm{})
 		l, err := OpenLink(addresses, replyLoss, rand.New(rand.NewPCG(random.Uint64(), uint64(i))))
 		if err != nil {
 			CloseLinks(all)
@@ -78,7 +78,7 @@ func (c *Candidate) readEvents(out io.Reader) {
 			c.leaders.update(c.Index, e)
 		}
 	}
-	c.leaders.update(c.Index, history.Event{What: history.Doubts}) // the process is gone
+	c.leaders.update(c.Index, history.Event{What: history.Stopped}) // the process is gone
 }
 
 // Kill kills the process and writes the time into the candidate's history: the time of the kill, or the earlier time at
@@ -109,12 +109,22 @@ func (c *Candidate) Shutdown() {
 	c.child.Shutdown()
 }
 
-// ReadHistory reads the candidate's history, which ends at the given time at the latest.
-func (c *Candidate) ReadHistory(end time.Duration) (*history.Candidate, error) {
+// Transfer asks the process to transfer one of its keys to another candidate.
+func (c *Candidate) Transfer(key, to string) error {
+	p := c.Process()
+	if p == nil {
+		return nil
+	}
+	_, err := fmt.Fprintln(p.in, key, to)
+	return err
+}
+
+// ReadHistory reads the candidate's history of each of its keys, which ends at the given time at the latest.
+func (c *Candidate) ReadHistory(end time.Duration) ([]*history.Candidate, error) {
 	f, err := os.Open(c.config.History)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return history.Read(f, c.Name, end)
+	return history.ReadKeys(f, c.Name, c.config.KeyNames(), end)
 }

@@ -31,12 +31,13 @@ type CandidateConfig struct {
 	Servers      []string // the URLs of the candidate's link
 	History, Log string   // files
 	StandDown    time.Duration
+	Keys         int    // of its session; 0 if it has none, and campaigns by an election
 	Witness      string // the socket of the witness; empty if there is none
 }
 
 // runCandidate is the main function of a candidate's process. It writes the history to a file and to standard output, where
 // the drill reads it.
-func runCandidate(ctx context.Context, line []byte, ready func()) error {
+func runCandidate(ctx context.Context, line []byte, ready func(), requests <-chan string) error {
 	var config CandidateConfig
 	if err := json.Unmarshal(line, &config); err != nil {
 		return err
@@ -52,13 +53,17 @@ func runCandidate(ctx context.Context, line []byte, ready func()) error {
 	}
 	defer func() { _ = logFile.Close() }()
 	h := history.NewWriter(io.MultiWriter(historyFile, os.Stdout))
-	log := slog.New(&events.Handler{Next: terminal.NewLogHandler(logFile, terminal.Style{}, slog.LevelDebug), Take: changesTo(h)})
+	handler := terminal.NewLogHandler(logFile, terminal.Style{}, slog.LevelDebug)
+	log := slog.New(&events.Handler{Next: handler, Take: changesTo(h, "")})
 	ready()
 	client, err := config.connect(log)
 	if err != nil {
 		return err
 	}
 	defer client.Conn.Close()
+	if config.Keys > 0 {
+		return config.lead(ctx, client, h, handler, requests)
+	}
 	bucket, err := client.WaitForBucket(ctx, Bucket, log)
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
@@ -84,14 +89,11 @@ func (c *CandidateConfig) connect(log *slog.Logger) (*cli.Client, error) {
 // the history cannot be written, campaign returns at once: a drill cannot judge a candidate whose answers are unknown.
 func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, bucket *election.Bucket, h *history.Writer, log *slog.Logger) error {
 	opts := []election.Option{election.WithLogger(log), election.WithSplay(0), election.WithStandDown(c.StandDown)}
-	if c.Witness != "" {
-		if err := os.Setenv("ELECTION_WITNESS", "unix://"+c.Witness); err != nil {
-			return err
-		}
-		w, err := witness.OfHost(witness.WithLogger(log))
-		if err != nil {
-			return err
-		}
+	w, err := c.witness(log)
+	if err != nil {
+		return err
+	}
+	if w != nil {
 		defer w.Close()
 		opts = append(opts, w.Option())
 	}
@@ -99,19 +101,34 @@ func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, buck
 	if err != nil {
 		return err
 	}
-	a, err := newAppender(client, c.Name, h, log)
+	a, err := newAppender(client, c.Name, "", 1, h, log)
 	if err != nil {
 		return err
 	}
 	if err := h.Write(history.Event{What: history.Started}); err != nil {
 		return err
 	}
-	s := &sampler{election: e, history: h}
+	return observe(h, []*sampler{{election: e, history: h}}, func() error { return e.Run(ctx, a.work) })
+}
+
+// witness returns the client of the witness; nil if there is none.
+func (c *CandidateConfig) witness(log *slog.Logger) (*witness.Witness, error) {
+	if c.Witness == "" {
+		return nil, nil
+	}
+	if err := os.Setenv("ELECTION_WITNESS", "unix://"+c.Witness); err != nil {
+		return nil, err
+	}
+	return witness.OfHost(witness.WithLogger(log))
+}
+
+// observe takes samples until run returns, and writes that the candidate left the election in order.
+func observe(h *history.Writer, samplers []*sampler, run func() error) (err error) {
 	sampling, stop := context.WithCancel(context.Background())
 	sampled := make(chan error, 1)
-	go func() { sampled <- s.run(sampling) }()
+	go func() { sampled <- runSamplers(sampling, samplers) }()
 	ran := make(chan error, 1)
-	go func() { ran <- e.Run(ctx, a.work) }()
+	go func() { ran <- run() }()
 	select {
 	case err = <-ran:
 		stop()
@@ -130,13 +147,13 @@ func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, buck
 
 // changesTo returns a function that writes into the history when the candidate acquires or loses the key, as the log says: only the log has the
 // reason. The log keeps these records too.
-func changesTo(h *history.Writer) func(slog.Record) (taken bool, err error) {
+func changesTo(h *history.Writer, key string) func(slog.Record) (taken bool, err error) {
 	return func(r slog.Record) (bool, error) {
 		change, ok := events.StateChange(r)
 		if !ok || change.Term == 0 {
 			return false, nil
 		}
-		e := history.Event{Term: change.Term, Reason: change.Reason}
+		e := history.Event{Key: key, Term: change.Term, Reason: change.Reason}
 		switch change.State {
 		case election.LeaderElectState:
 			e.What = history.Elected

@@ -29,8 +29,8 @@ const (
 	exitTimeout  = 15 * time.Second // for a process to shut down
 )
 
-// Process is a child process that runs this program in one role. The first line of its input is its configuration; the
-// process ends when its input ends.
+// Process is a child process that runs this program in one role. The first line of its input is its configuration, and each
+// further line of a candidate's input a transfer that is asked of it; the process ends when its input ends.
 type Process struct {
 	name   string
 	cmd    *exec.Cmd
@@ -50,8 +50,12 @@ func Run(role string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("read the configuration from standard input: %w; only drill --processes runs this command", err)
 	}
+	requests := make(chan string, 64)
 	go func() {
-		_, _ = io.Copy(io.Discard, in)
+		defer close(requests)
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			requests <- lines.Text()
+		}
 		killProgram()
 		os.Exit(cli.ExitFailure)
 	}()
@@ -61,7 +65,7 @@ func Run(role string, stdout io.Writer) error {
 	if role == RoleServer {
 		return runServer(ctx, config, ready)
 	}
-	return runCandidate(ctx, config, ready)
+	return runCandidate(ctx, config, ready, requests)
 }
 
 // start runs a process and returns when the process is ready. The function read receives the output after that.

@@ -22,6 +22,9 @@ const BeatInterval = time.Second
 type sampler struct {
 	election *election.Election
 	history  *history.Writer
+	key      string        // of a session; empty for a candidate without
+	requests func() uint64 // of the session; nil for a candidate without
+	further  bool          // another sampler of the process writes how often it calls, and when it does not
 
 	samples    int
 	lastSample time.Duration
@@ -31,17 +34,19 @@ type sampler struct {
 	deadline   time.Duration
 }
 
-// run takes samples until ctx ends or the history cannot be written.
-func (s *sampler) run(ctx context.Context) error {
+// runSamplers takes samples until ctx ends or the history cannot be written.
+func runSamplers(ctx context.Context, all []*sampler) error {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	for {
-		if err := s.sample(); err != nil {
-			return err
+		for _, s := range all {
+			if err := s.sample(); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return s.history.Write(history.Event{What: history.Beat, Samples: s.samples})
+			return all[0].history.Write(all[0].beat())
 		case <-ticker.C:
 		}
 	}
@@ -56,6 +61,9 @@ func (s *sampler) sample() error {
 	left := time.Until(t.Deadline())
 	after := host.Clock()
 	for _, e := range s.events(before, after, leads && ok, t, left) {
+		if e.What != history.Paused && e.What != history.Beat { // which concern the process
+			e.Key = s.key
+		}
 		if err := s.history.Write(e); err != nil {
 			return err
 		}
@@ -66,7 +74,7 @@ func (s *sampler) sample() error {
 // events returns what a sample adds to the history; left is the rest of the lease. If the process was stopped during the
 // sample, the moment of the answer is unknown, and the sample adds no deadline.
 func (s *sampler) events(before, after time.Duration, leads bool, t election.Term, left time.Duration) (events []history.Event) {
-	if s.lastSample > 0 && before-s.lastSample > pauseThreshold {
+	if !s.further && s.lastSample > 0 && before-s.lastSample > pauseThreshold {
 		events = append(events, history.Event{At: before, What: history.Paused, Last: s.lastSample, Still: leads})
 	}
 	if s.term != 0 && (!leads || t.Number != s.term) {
@@ -88,9 +96,17 @@ func (s *sampler) events(before, after time.Duration, leads bool, t election.Ter
 	}
 	s.samples++
 	s.lastSample = before
-	if before-s.lastBeat >= BeatInterval {
+	if !s.further && before-s.lastBeat >= BeatInterval {
 		s.lastBeat = before
-		events = append(events, history.Event{At: after, What: history.Beat, Samples: s.samples})
+		events = append(events, s.beat())
 	}
 	return events
+}
+
+func (s *sampler) beat() history.Event {
+	e := history.Event{What: history.Beat, Samples: s.samples}
+	if s.requests != nil {
+		e.Requests = s.requests()
+	}
+	return e
 }
