@@ -3,7 +3,7 @@ SCHEDULES ?= 1000000
 QUARTERS  ?= 12
 SESSIONS  ?= 200000
 DRILL     ?= 1h
-SESSIONS  ?= 0
+KEYS      ?= 0
 FUZZ      ?= 5m
 EPISODES  ?= 1000
 COUNT     ?= 20
@@ -22,9 +22,9 @@ simulate: ## schedules against a bucket that does badly whatever a bucket can, a
 	go test ./internal/test/sim -v -timeout 0 -run 'TestSchedules$$|TestAllSchedules' -args -schedules $(SCHEDULES) -quarters $(QUARTERS)
 	go test ./internal/test/sim/sessions -v -timeout 0 -run 'TestSchedules$$' -args -schedules $(SESSIONS)
 
-drill: ## faults on processes and on a cluster of three servers; SESSIONS=50: each process leads so many keys by a session
-	go run ./cmd/election-cli drill --processes --for $(DRILL) --sessions $(SESSIONS)
-	go run ./cmd/election-cli drill --processes --for $(DRILL) --sessions $(SESSIONS) --replicas 1
+drill: ## faults on processes and on a cluster of three servers; KEYS=50: each process leads so many keys by a session
+	go run ./cmd/election-cli drill --processes --for $(DRILL) --sessions $(KEYS)
+	go run ./cmd/election-cli drill --processes --for $(DRILL) --sessions $(KEYS) --replicas 1
 
 depose: ## leaders that write on when they lead no more
 	go test ./fence -v -timeout 0 -run NoWriteOf -args -episodes $(EPISODES) -at-once 40
