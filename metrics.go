@@ -90,7 +90,7 @@ func (m *metrics) addGauges() {
 		}
 	}
 	addChorias("election_leader", "Whether this candidate leads, 1 or 0.", func(now moment) float64 {
-		return oneIf(now.state == LeaderState)
+		return collectors.OneIf(now.state == LeaderState)
 	})
 	addChorias("election_interval_seconds", "Time from the last campaign or renewal to the next.", func(now moment) float64 {
 		return now.wait.Seconds()
@@ -99,17 +99,17 @@ func (m *metrics) addGauges() {
 		return float64(now.state)
 	})
 	add("election_paused", "Whether the election or this candidate is paused, 1 or 0.", func(now moment) float64 {
-		return oneIf(now.paused)
+		return collectors.OneIf(now.paused)
 	})
 	add("election_healthy", "Whether this candidate passes its health check and makes progress, 1 or 0.", func(now moment) float64 {
-		return oneIf(now.healthy)
+		return collectors.OneIf(now.healthy)
 	})
 	if !m.config.opts.NoStandbys {
 		add("election_standby", "Whether this candidate would take over if the leader went, 1 or 0.", func(now moment) float64 {
-			return oneIf(now.standby)
+			return collectors.OneIf(now.standby)
 		})
 		add("election_next", "Whether the leader names this candidate as the one that takes over, 1 or 0.", func(now moment) float64 {
-			return oneIf(now.next)
+			return collectors.OneIf(now.next)
 		})
 	}
 	add("election_lease_seconds", "How long a lease lasts from a renewal, 0 until the bucket was reached.", func(now moment) float64 {
@@ -130,13 +130,6 @@ func (m *metrics) addGauges() {
 	add("election_leads_since_timestamp_seconds", "Since when leadership counts, as Unix time, 0 unless this candidate leads.", func(now moment) float64 {
 		return unixTime(now.leads)
 	})
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // unixTime returns t in seconds; 0 for the zero time.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/session"
@@ -64,11 +66,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(m.open, oneIf(st.Open))
+	gauge(m.open, collectors.OneIf(st.Open))
 	gauge(m.remaining, st.LeaseRemaining.Seconds())
 	ch <- prometheus.MustNewConstMetric(m.requests, prometheus.CounterValue, float64(st.Requests))
 	for _, state := range []core.State{core.Follower, core.LeaderElect, core.Leader} {
-		gauge(m.keys, float64(states[state]), names[state])
+		gauge(m.keys, float64(states[state]), election.State(state).String())
 	}
 }
 
@@ -81,20 +83,10 @@ func (m *metrics) show(c *claim) (end func(), err error) {
 	}, func() float64 {
 		c.Lock()
 		defer c.Unlock()
-		return oneIf(stateOf(c.Claim, time.Now()) == core.Leader)
+		return collectors.OneIf(stateOf(c.Claim, time.Now()) == core.Leader)
 	})
 	return func() { o.Registerer.Unregister(g) }, o.Registerer.Register(g)
 }
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// names are those that package election gives the states of a candidate.
-var names = map[core.State]string{core.Follower: "candidate", core.LeaderElect: "leader-elect", core.Leader: "leader"}
 
 // stateOf returns the state of a claim.
 func stateOf(c *session.Claim, now time.Time) core.State {

@@ -59,3 +59,11 @@ func (r reading) Write(out *dto.Metric) error {
 	out.Label, out.Counter, out.Gauge = r.value.Label, r.value.Counter, r.value.Gauge
 	return nil
 }
+
+// OneIf returns the value of a gauge that says whether something is so: 1 or 0.
+func OneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

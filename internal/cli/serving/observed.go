@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/collectors"
 	"github.com/natscampaign/election/observe"
 )
 
@@ -45,7 +46,7 @@ func (o observed) Collect(ch chan<- prometheus.Metric) {
 	l := o.elections
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	gauge(ch, descUp, oneIf(!l.observedSince.IsZero()))
+	gauge(ch, descUp, collectors.OneIf(!l.observedSince.IsZero()))
 	if l.observedSince.IsZero() {
 		return // the page knows nothing of the elections
 	}
@@ -61,16 +62,16 @@ func (e *entry) collect(ch chan<- prometheus.Metric, key string, now time.Time) 
 	var term uint64
 	var left time.Duration
 	if e.holder != nil {
-		gauge(ch, descLeader, oneIf(leads), key, e.holder.Name)
+		gauge(ch, descLeader, collectors.OneIf(leads), key, e.holder.Name)
 		left = max(0, e.holder.Expires.Sub(now))
 		if leads {
 			term = e.holder.Term
 		}
 	}
-	gauge(ch, descLeaders, oneIf(leads), key)
+	gauge(ch, descLeaders, collectors.OneIf(leads), key)
 	gauge(ch, descTerm, float64(term), key)
 	gauge(ch, descLeft, left.Seconds(), key)
-	gauge(ch, descPaused, oneIf(e.pause != nil), key)
+	gauge(ch, descPaused, collectors.OneIf(e.pause != nil), key)
 	if e.ended != nil {
 		gauge(ch, descEnded, float64(e.ended.At.UnixMilli())/1000, key, e.ended.Leader.Name)
 	}
@@ -83,11 +84,4 @@ func (e *entry) collect(ch chan<- prometheus.Metric, key string, now time.Time) 
 
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
