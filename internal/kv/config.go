@@ -55,15 +55,23 @@ func (c Config) Validate() error {
 func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
 	cfg := c.over(newStream(c.Name, c.Storage), true)
 	noteTTL(&cfg, 0)
+	made, err := c.createStream(ctx, js, cfg)
+	if err != nil {
+		return err
+	}
+	return c.writeIdentity(ctx, js, made, c.over(made.Config, WritesMarkers(made)))
+}
+
+// createStream makes the stream of a bucket. The error is jetstream.ErrBucketExists if there is one.
+func (c Config) createStream(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	stream, err := js.CreateStream(ctx, cfg)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
-		return fmt.Errorf("%w: %w", jetstream.ErrBucketExists, err)
+		return nil, fmt.Errorf("%w: %w", jetstream.ErrBucketExists, err)
 	case err != nil:
-		return c.refused(err)
+		return nil, c.refused(err)
 	}
-	made := stream.CachedInfo()
-	return c.writeIdentity(ctx, js, made, c.over(made.Config, WritesMarkers(made)))
+	return stream.CachedInfo(), nil
 }
 
 // writeIdentity has a stream that was made say which it is, see [CreatedOf].

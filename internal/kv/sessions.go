@@ -2,7 +2,6 @@ package kv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -39,17 +38,14 @@ func (c SessionsConfig) Create(ctx context.Context, js jetstream.JetStream) erro
 		cfg := newStream(of.Name, of.Storage)
 		cfg.Description, cfg.DenyPurge, cfg.AllowMsgTTL, cfg.Replicas = "sessions that lead keys", true, true, max(1, of.Replicas)
 		setMetadata(&cfg, SessionTTLMetadata, of.TTL.String())
-		stream, err := js.CreateStream(ctx, cfg)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
-			return fmt.Errorf("%w: %w", jetstream.ErrBucketExists, err)
-		case err != nil:
-			return of.refused(err)
+		made, err := of.createStream(ctx, js, cfg)
+		if err != nil {
+			return err
 		}
-		if made := stream.CachedInfo(); !made.Config.AllowMsgTTL {
+		if !made.Config.AllowMsgTTL {
 			return fmt.Errorf("%w: %q cannot be a bucket for sessions: its server is older than 2.11: update the server, or campaign by elections", ErrUnsuitable, of.Name)
 		}
-		return of.writeIdentity(ctx, js, stream.CachedInfo(), cfg)
+		return of.writeIdentity(ctx, js, made, cfg)
 	})
 	return err
 }
@@ -63,20 +59,17 @@ func (i Info) SessionProblems() (problems []Problem) {
 		return problems
 	}
 	cfg := i.Stream.Config
-	edit := func(flags string) string {
-		return fmt.Sprintf("run 'nats stream edit %s %s'", StreamName(i.Bucket), flags)
-	}
 	if cfg.MaxAge > 0 {
-		add("claims-expire", fmt.Sprintf("has a TTL of %v: claims expire while they are led", cfg.MaxAge), edit("--max-age 0"))
+		add("claims-expire", fmt.Sprintf("has a TTL of %v: claims expire while they are led", cfg.MaxAge), i.EditAdvice("--max-age 0"))
 	}
 	if cfg.MaxMsgsPerSubject != 1 {
-		add("history", fmt.Sprintf("keeps a history of %d", cfg.MaxMsgsPerSubject), edit("--max-msgs-per-subject 1"))
+		add("history", fmt.Sprintf("keeps a history of %d", cfg.MaxMsgsPerSubject), i.EditAdvice("--max-msgs-per-subject 1"))
 	}
 	if !cfg.AllowMsgTTL || !cfg.DenyDelete || !cfg.DenyPurge || cfg.AllowRollup || cfg.SubjectDeleteMarkerTTL > 0 {
 		add("claims-disappear", "allows deletions, purges, roll-ups or markers, or does not allow a TTL for one record: claims may disappear", remake)
 	}
 	if cfg.Discard != jetstream.DiscardNew {
-		add("claims-disappear", "discards old records once it is full: claims may disappear", edit("--discard new"))
+		add("claims-disappear", "discards old records once it is full: claims may disappear", i.EditAdvice("--discard new"))
 	}
 	if cfg.Sealed || cfg.NoAck || cfg.Retention != jetstream.LimitsPolicy {
 		add("stream-settings", "is sealed, acknowledges no writes, or has its consumers remove records", remake)
