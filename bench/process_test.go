@@ -30,8 +30,21 @@ const inOwnProcess = "ELECTION_BENCH_PROCESS"
 // output.
 func startProcess(tb testing.TB, test string) (line string) {
 	tb.Helper()
+	return startChild(tb, test, inOwnProcess+"=1").line(tb)
+}
+
+// child is a process of startChild. The benchmark ends it by the end of its input.
+type child struct {
+	*exec.Cmd
+	in  io.Closer
+	out *bufio.Reader
+}
+
+// startChild runs a test of this binary again, with further variables.
+func startChild(tb testing.TB, test string, variables ...string) *child {
+	tb.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.timeout=0")
-	cmd.Env = append(os.Environ(), inOwnProcess+"=1")
+	cmd.Env = append(os.Environ(), variables...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -43,12 +56,20 @@ func startProcess(tb testing.TB, test string) (line string) {
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
+	c := &child{cmd, in, bufio.NewReader(out)}
 	tb.Cleanup(func() {
 		_ = in.Close()
-		_, _ = io.Copy(io.Discard, out)
+		_, _ = io.Copy(io.Discard, c.out)
 		_ = cmd.Wait()
 	})
-	if line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+	return c
+}
+
+// line returns the next line of the output of a process.
+func (c *child) line(tb testing.TB) string {
+	tb.Helper()
+	line, err := c.out.ReadString('\n')
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return strings.TrimSpace(line)

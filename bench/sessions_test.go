@@ -1,14 +1,11 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,22 +147,9 @@ func endOfManyLeaders(b *testing.B, way string) time.Duration {
 	server := startServerProcess(b)
 	f := newFleet(b, server, keysTTL, 1)
 	settledBucket(b, f.jetStream(f.connect()))
-	cmd := exec.Command(os.Args[0], "-test.run=^TestSessionProcess$", "-test.timeout=0")
-	cmd.Env, cmd.Stderr = append(os.Environ(), sessionProcess+"="+way, "NATS_URL="+server.url), os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	out := bufio.NewReader(pipe)
-	if line, err := out.ReadString('\n'); err != nil || line != "leads\n" {
-		b.Fatal(line, err)
+	leader := startChild(b, "TestSessionProcess", sessionProcess+"="+way, "NATS_URL="+server.url)
+	if line := leader.line(b); line != "leads" {
+		b.Fatal(line)
 	}
 	var led atomic.Int64
 	all := make(chan time.Time, 1)
@@ -182,17 +166,15 @@ func endOfManyLeaders(b *testing.B, way string) time.Duration {
 	time.Sleep(keysTTL / 3) // until they have timed a renewal
 	began := time.Now()
 	if way == "closed" {
-		_ = in.Close()
-		line, err := out.ReadString('\n')
-		ns, _ := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		_ = leader.in.Close()
+		ns, err := strconv.ParseInt(leader.line(b), 10, 64)
 		if began = time.Unix(0, ns); err != nil {
 			b.Fatal(err)
 		}
 	} else {
-		_ = cmd.Process.Kill()
+		_ = leader.Process.Kill()
 	}
 	at := <-all
-	_ = cmd.Wait()
 	if n := sessions[0].Status().Led + sessions[1].Status().Led; n != manyKeys {
 		b.Errorf("%d of %d keys are led", n, manyKeys)
 	}
