@@ -93,10 +93,8 @@ func (c *CandidateConfig) campaign(ctx context.Context, client *cli.Client, buck
 	if err != nil {
 		return err
 	}
-	if w != nil {
-		defer w.Close()
-		opts = append(opts, w.Option())
-	}
+	defer w.Close()
+	opts = append(opts, w.Option())
 	e, err := election.NewElection(c.Name, Key, bucket, opts...)
 	if err != nil {
 		return err

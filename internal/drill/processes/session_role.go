@@ -35,10 +35,8 @@ func (c *CandidateConfig) lead(ctx context.Context, client *cli.Client, h *histo
 	if err != nil {
 		return err
 	}
-	if w != nil {
-		defer w.Close()
-		opts = append(opts, w.Option())
-	}
+	defer w.Close()
+	opts = append(opts, w.Option())
 	s, err := c.open(ctx, client, append(opts, election.WithLogger(log)), log)
 	if err != nil {
 		return cli.IgnoreIfDone(ctx, err)
