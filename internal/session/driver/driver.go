@@ -19,6 +19,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/wakeup"
 	"github.com/natscampaign/election/internal/witness"
 )
@@ -73,13 +74,7 @@ type Shells struct {
 	// Suspect has the connection examined, because an answer has not come in time; nil to leave that out.
 	Suspect func(took time.Duration)
 	// Witness is told of the sessions, as of the terms of an election; nil if there is none.
-	Witness Witness
-}
-
-// Witness is the Witness of package settings.
-type Witness interface {
-	Began(t witness.Term)
-	Over(c record.Commitment)
+	Witness settings.Witness
 }
 
 // New returns a driver, and opens the session.

@@ -21,8 +21,8 @@ var house = []group{
 		{"dashboards", "internal/dial", "internal/record", "internal/timing"},
 		{"internal/core", "internal/kv"},
 		{"internal/forecast", "internal/session", "internal/shell", "internal/witness"},
-		{"internal/session/claims", "internal/session/driver", "internal/settings"},
-		{"internal/control", "internal/notify"},
+		{"internal/session/claims", "internal/settings"},
+		{"internal/control", "internal/notify", "internal/session/driver"},
 	}},
 	{"The library", "", [][]string{{"."}}},
 	{"For users", "built on elections", [][]string{
