@@ -285,7 +285,10 @@ func (a *Admin) Evict(ctx context.Context, key string) (election.Leader, error) 
 func (a *Admin) remove(ctx context.Context, l election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
-	err := claims.Evict(ctx, a.bucket, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
+	info, err := a.bucket.LoadUntilRefused(ctx)
+	if err == nil {
+		err = claims.Evict(ctx, a.bucket, info, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
+	}
 	switch outcome := kv.Classify(err); {
 	case outcome == kv.Applied:
 		return nil

@@ -4,11 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/natscampaign/election/internal/kv"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/session/claims"
 	"github.com/natscampaign/election/internal/settings"
 )
 
@@ -72,9 +70,5 @@ func (c *claim) read(ctx context.Context, key string) (session.Stored, error) {
 	case err != nil:
 		return session.Stored{}, err
 	}
-	return storedIn(entry), nil
-}
-
-func storedIn(entry jetstream.KeyValueEntry) session.Stored {
-	return session.Stored{Record: record.Parse(entry.Value(), entry.Revision()), Revision: entry.Revision(), Written: entry.Created()}
+	return claims.StoredIn(entry), nil
 }

@@ -31,7 +31,7 @@
 //
 //   - The keys of a process that ends, or dies, are shared out among the others at random, not evenly.
 //   - A process that renews its lease and does not work keeps all its keys: election.WithHealthCheck of each election gives up a key whose work fails.
-//   - Whoever may write claims can take keys from their leaders, and whoever may write the keys of other sessions can end these. The README of this package has
+//   - A client that may write claims can take keys from their leaders, and one that may write the keys of other sessions can end these. The README of this package has
 //     a block of permissions, and says what each permission allows.
 //   - If the server loses its last writes, as a server alone may by a power cut, a session may not see the claims that were stored in their place until it reads
 //     everything again, within 40 TTLs. An election notices that at its next renewal.
@@ -53,7 +53,7 @@
 //
 // # The bucket
 //
-// [Open] makes it. Nothing in it disappears but by a write over a revision, so that whoever has received everything knows who leads: it has no TTL, and allows
+// [Open] makes it. Nothing in it disappears but by a write over a revision, so that a session that has received everything knows who leads: it has no TTL, and allows
 // no deletions, purges or roll-ups. Only the record of a session expires, long after its lease. Do not set an age limit: sessions would not lead any more, and
 // their logs say so. It is of no use for elections of package election, nor are their buckets for sessions. The server must be 2.11 or later.
 package session

@@ -91,7 +91,7 @@ func TestBlockOfTheReadmePermitsWhatASessionNeeds(t *testing.T) {
 func TestEachLineOfTheBlockIsNeededForWhatItsCommentSays(t *testing.T) {
 	g := NewWithT(t)
 	publish, comments := block(g, "publish")
-	subscribe, heard := block(g, "subscribe")
+	subscribe, subscribed := block(g, "subscribe")
 	g.Expect(publish).To(HaveLen(10))
 	g.Expect(subscribe).To(HaveLen(3))
 	check := func(comment string, publish, subscribe []string) {
@@ -115,7 +115,7 @@ func TestEachLineOfTheBlockIsNeededForWhatItsCommentSays(t *testing.T) {
 	for i, comment := range comments {
 		check(comment, slices.Delete(slices.Clone(publish), i, i+1), subscribe)
 	}
-	for i, comment := range heard {
+	for i, comment := range subscribed {
 		check(comment, publish, slices.Delete(slices.Clone(subscribe), i, i+1))
 	}
 }

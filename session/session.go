@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,22 +116,19 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config, opts ...elect
 // optionsOf checks the configuration and the options.
 func optionsOf(cfg Config, opts []election.Option) (*settings.Options, error) {
 	o, err := settings.OfProcess(opts, cfg.Name)
-	made := kv.SessionsConfig{Name: cfg.Bucket, TTL: cfg.TTL, Replicas: cfg.Replicas, Storage: cfg.Storage}
-	if made.TTL == 0 {
-		made.TTL = timing.DefaultTTL
-	}
-	return o, errors.Join(err, made.Validate())
+	return o, errors.Join(err, cfg.made().Validate())
+}
+
+// made says what bucket is to be made.
+func (cfg Config) made() kv.SessionsConfig {
+	return kv.SessionsConfig{Name: cfg.Bucket, TTL: cmp.Or(cfg.TTL, timing.DefaultTTL), Replicas: cfg.Replicas, Storage: cfg.Storage}
 }
 
 // openBucket opens the bucket, or makes it.
 func openBucket(ctx context.Context, js jetstream.JetStream, cfg Config) (bucket *election.Bucket, info kv.Info, err error) {
 	bucket, err = election.OpenBucket(ctx, js, cfg.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		want := kv.SessionsConfig{Name: cfg.Bucket, TTL: cfg.TTL, Replicas: cfg.Replicas, Storage: cfg.Storage}
-		if want.TTL == 0 {
-			want.TTL = timing.DefaultTTL
-		}
-		if err := want.Create(ctx, js); err != nil && !errors.Is(err, jetstream.ErrBucketExists) { // another process made it meanwhile
+		if err := cfg.made().Create(ctx, js); err != nil && !errors.Is(err, jetstream.ErrBucketExists) { // another process made it meanwhile
 			return nil, info, err
 		}
 		bucket, err = election.OpenBucket(ctx, js, cfg.Bucket)

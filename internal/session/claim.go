@@ -8,6 +8,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -208,7 +209,7 @@ func (c *Claim) seeLeader(now time.Time) (until time.Time) {
 	switch {
 	case c.term != nil && c.term.Lease.State == core.Leader:
 		seen.Record, seen.Revision = &record.Record{Name: s.Name, Host: s.Host, PID: s.PID, Instance: s.id, Since: c.term.Since, Metadata: c.metadata}, c.term.Number
-	case !s.knows():
+	case !s.Knows():
 		return time.Time{} // what is known may be outdated
 	case c.term != nil:
 	case st.kind == claimed && s.others[st.owner] != nil && s.others[st.owner].status == open:
@@ -234,7 +235,7 @@ func (c *Claim) Status() core.Status {
 	free := campaigns && !c.stopping && c.holds == 0 && s.step == Open
 	return core.Status{
 		Bucket: core.Bucket{Timing: s.Timing, Created: s.created}, Holds: c.holds, Source: Source, Step: c.step, Started: c.started, UntilNext: s.Timing.Interval,
-		TermsLed: c.termsLed, TermsEnded: c.termsEnded, Ready: free && s.knows(), Standby: free && s.knows(),
+		TermsLed: c.termsLed, TermsEnded: c.termsEnded, Ready: free && s.Knows(), Standby: free && s.Knows(),
 	}
 }
 
@@ -246,17 +247,17 @@ func (c *Claim) watch(now time.Time) {
 	s := c.s
 	st := s.claim(c.key)
 	switch own := st.names(s.id); {
-	case own && c.underWay, !s.knows(), !s.leads(now): // for now
+	case own && c.underWay, !s.Knows(), !s.leads(now): // for now
 	case own && c.wants(now) && st.revision == c.lastTerm: // it was not released, and each term has a number of its own
 		if !now.Before(c.again) && !c.underWay {
-			c.take(now, st, later(now, s.passedOn(now, st)))
+			c.take(now, st, timeutil.Later(now, s.passedOn(now, st)))
 		} else {
 			c.op.Until = c.again
 		}
 		return
 	case own && c.wants(now) && s.doubtful[st.attempt]: // a write was applied after all that was given up
 		delete(s.doubtful, st.attempt)
-		c.holdKey(now, st, later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
+		c.holdKey(now, st, timeutil.Later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
 		return
 	case own:
 		s.releaseUnwanted(now, c.key, st)
@@ -269,14 +270,14 @@ func (c *Claim) watch(now time.Time) {
 	case now.Before(c.yields):
 		c.op.Until = c.yields
 		return
-	case !s.knows(), !s.leads(now), !c.wants(now), c.underWay:
+	case !s.Knows(), !s.leads(now), !c.wants(now), c.underWay:
 		return
 	}
 	ends, vacant := s.vacancy(now, st)
 	if !vacant {
 		return
 	}
-	if at := later(c.again, s.turnAt(now, c.key, st, ends.After(now))); now.Before(at) {
+	if at := timeutil.Later(c.again, s.turnAt(now, c.key, st, ends.After(now))); now.Before(at) {
 		c.op.Until = at
 		return
 	}
@@ -508,7 +509,7 @@ func (c *Claim) tellEnd() {
 
 func (c *Claim) beginToGive(now time.Time) {
 	c.enter(Giving)
-	c.again, c.limit = now, now.Add(max(timing.MinTry, min(c.s.left(now), timing.RequestTimeout)))
+	c.again, c.limit = now, now.Add(max(timing.MinTry, min(c.s.Left(now), timing.RequestTimeout)))
 }
 
 // give releases the claim.

@@ -8,6 +8,7 @@ import (
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -147,9 +148,6 @@ func (s *Session) log(level core.Level, message string, attrs ...any) {
 	s.events = append(s.events, core.Event{Kind: core.Logged, Level: level, Message: message, Attrs: attrs})
 }
 
-// Left returns how much is left of the lease of all claims.
-func (s *Session) Left(now time.Time) time.Duration { return s.left(now) }
-
 // Others returns how many other sessions are open, as far as this one knows.
 func (s *Session) Others() (n int) {
 	for _, o := range s.others {
@@ -160,7 +158,8 @@ func (s *Session) Others() (n int) {
 	return n
 }
 
-func (s *Session) left(now time.Time) time.Duration {
+// Left returns how much is left of the lease of all claims.
+func (s *Session) Left(now time.Time) time.Duration {
 	if s.lease == nil {
 		return 0
 	}
@@ -168,13 +167,10 @@ func (s *Session) left(now time.Time) time.Duration {
 }
 
 // leads reports whether the session may lead keys: it is open, and its lease lasts.
-func (s *Session) leads(now time.Time) bool { return s.left(now) > 0 }
+func (s *Session) leads(now time.Time) bool { return s.Left(now) > 0 }
 
 // Knows reports whether the session knows what is stored in the bucket.
-func (s *Session) Knows() bool { return s.knows() }
-
-// knows reports whether the session knows what is stored in the bucket.
-func (s *Session) knows() bool { return s.step == Open && s.position > 0 }
+func (s *Session) Knows() bool { return s.step == Open && s.position > 0 }
 
 // Close ends the session once the work of all claims has returned: one write releases all of them. The caller has each claim stop, too.
 func (s *Session) Close(now time.Time) {
@@ -282,7 +278,7 @@ func (s *Session) provesAt() (at time.Time) {
 func (s *Session) write(now time.Time) {
 	r := s.sessionRecord()
 	timeout := s.Timing.RequestTimeout()
-	if left := s.left(now); left > 0 {
+	if left := s.Left(now); left > 0 {
 		timeout = max(timing.MinTry, min(timeout, left/2))
 	}
 	s.tries = append(s.tries, try{attempt: r.Attempt, sent: now, position: s.position})
@@ -336,7 +332,7 @@ func (s *Session) pause(now time.Time) time.Duration {
 	if s.lease == nil {
 		return longest
 	}
-	return max(timing.MinPause, min(longest, s.left(now)/8))
+	return max(timing.MinPause, min(longest, s.Left(now)/8))
 }
 
 // stand takes note that a record of the session is stored: it is open.
@@ -372,7 +368,7 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 	if ch.Revision < s.revision || s.step == Released {
 		return
 	}
-	s.newest = later(s.newest, ch.Written)
+	s.newest = timeutil.Later(s.newest, ch.Written)
 	t := s.renewal(ch)
 	switch {
 	case s.step == Releasing && ch.Record.Secret == s.secret && ch.Record.ClosedBy == "": // the answer to the release is late
@@ -461,7 +457,7 @@ func (s *Session) lose(now time.Time, why core.Reason, words string) {
 // has a sequence that it delivered before.
 func (s *Session) startAnew(now time.Time) {
 	s.forget()
-	s.readAt, s.readFor, s.reading, s.passed = later(now, s.readBegan.Add(readPause)), s.revision, 0, passed{}
+	s.readAt, s.readFor, s.reading, s.passed = timeutil.Later(now, s.readBegan.Add(readPause)), s.revision, 0, passed{}
 	s.touchAll()
 }
 
@@ -621,7 +617,7 @@ func (s *Session) apply(now time.Time, ch *Change) {
 		if s.contradicts(now, ch, o.revision) {
 			return
 		}
-		o.written, s.newest = ch.Written, later(s.newest, ch.Written)
+		o.written, s.newest = ch.Written, timeutil.Later(s.newest, ch.Written)
 		before := o.status
 		if o.take(id, ch, at); o.status != before || o.status != open {
 			s.touchNaming(id)
@@ -703,7 +699,7 @@ func (s *Session) touchNaming(id string) {
 
 // closeOthers closes the sessions whose lease has lapsed, if they have claims of keys that this process campaigns for.
 func (s *Session) closeOthers(now time.Time) (until time.Time) {
-	if !s.knows() {
+	if !s.Knows() {
 		return time.Time{}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.others)) {
@@ -759,7 +755,7 @@ func (s *Session) closeOther(now time.Time, id string, o *other) {
 // settle writes that the bucket is older than any lease of an earlier bucket of its name, once it is: this session's record has been stored in it for so
 // long. The write demands that it still is.
 func (s *Session) settle(now time.Time) (until time.Time) {
-	if s.settled || s.settledBy == s.revision || !s.knows() || !s.leads(now) {
+	if s.settled || s.settledBy == s.revision || !s.Knows() || !s.leads(now) {
 		return time.Time{}
 	}
 	if due := s.lapses(now, s.openedAt, 0); now.Before(due) {

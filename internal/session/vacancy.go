@@ -6,6 +6,7 @@ import (
 
 	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
 )
 
@@ -37,15 +38,15 @@ func (s *Session) vacancy(now time.Time, c *storedClaim) (ends time.Time, vacant
 	}
 	switch ends = s.passedOn(now, c); {
 	case o.status != open && c.revision > o.revision: // its session was over before it was stored: somebody else stored a copy, over another's claim
-		return later(ends, s.lapses(now, c.seen, 0)), true
+		return timeutil.Later(ends, s.lapses(now, c.seen, 0)), true
 	case o.status == ended && o.witnessed:
-		return later(ends, s.after(now, o.closedAt, o.settles)), true
+		return timeutil.Later(ends, s.after(now, o.closedAt, o.settles)), true
 	case o.status == ended: // it states anew for how long leaders before it may lead
-		return later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true
+		return timeutil.Later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true
 	case o.timed.Known() && (o.status == vanished || o.status == closed && o.closedOver == o.renewal): // over the renewal that this session has timed, or it has expired
-		return later(ends, s.lapses(now, o.timed, o.lease)), true
+		return timeutil.Later(ends, s.lapses(now, o.timed, o.lease)), true
 	case o.status == closed, o.status == vanished:
-		return later(ends, s.lapses(now, o.closedAt, o.lease)), true
+		return timeutil.Later(ends, s.lapses(now, o.closedAt, o.lease)), true
 	}
 	return time.Time{}, false
 }
@@ -114,7 +115,7 @@ func (s *Session) turnAt(now time.Time, key string, st *storedClaim, waits bool)
 	from, delay := st.seen.At, time.Duration(s.turn(now, key))*turnDelay
 	if st.kind == claimed {
 		o := s.others[st.owner]
-		if from = later(from, o.overAt); waits && o.status != ended {
+		if from = timeutil.Later(from, o.overAt); waits && o.status != ended {
 			delay += (maxTurns + 1) * turnDelay
 		}
 	}
@@ -141,14 +142,6 @@ func weight(of, id string) uint64 {
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	return x
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // earlier returns the earlier of two times; the zero time stands for never.

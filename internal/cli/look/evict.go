@@ -64,5 +64,5 @@ func (v *View) reread(ctx context.Context, shown *Holder, revision uint64) (*Hol
 func (v *View) remove(ctx context.Context, l *election.Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
-	return claims.Evict(ctx, kv.With(v.Bucket, nil), l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
+	return claims.Evict(ctx, kv.With(v.Bucket, nil), v.info, l.Key, l.Revision, record.Eviction{By: control.Operator(), Name: l.Name, Term: l.Term})
 }

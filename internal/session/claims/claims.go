@@ -14,6 +14,7 @@ import (
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // Entry is what is known of one key, as an entry of a bucket. Its value is the record of the leader or of the last one, empty if a stranger wrote over that, and
@@ -57,8 +58,8 @@ const (
 	Overwritten             // a stranger wrote over the claim, or over the session
 )
 
-// stored returns what an entry of the bucket stores.
-func stored(e jetstream.KeyValueEntry) session.Stored {
+// StoredIn returns what an entry of the bucket stores.
+func StoredIn(e jetstream.KeyValueEntry) session.Stored {
 	return session.Stored{Record: record.Parse(e.Value(), e.Revision()), Revision: e.Revision(), Written: e.Created()}
 }
 
@@ -69,7 +70,7 @@ type claim struct {
 }
 
 func claimIn(e jetstream.KeyValueEntry) claim {
-	c := claim{Stored: stored(e)}
+	c := claim{Stored: StoredIn(e)}
 	if c.Record.Instance == "" {
 		c.eviction = record.ParseEviction(e.Value())
 	}
@@ -89,9 +90,9 @@ func (c claim) entry(bucket, key string, owner session.Stored, ttl time.Duration
 	s := &owner.Record
 	switch over := owner.Written.Add(ttl); {
 	case named && now.Before(over):
-		e.At, r.Term = latest(c.Written, owner.Written), 0
-		if e.counts = !now.Before(c.counts()); e.counts {
-			e.At, r.Term, r.Led = latest(e.At, c.counts()), c.Revision, r.Since.Add(wait)
+		e.At = timeutil.Later(c.Written, owner.Written)
+		if e.counts = r.Term != 0; e.counts {
+			e.At = timeutil.Later(e.At, c.counts())
 		}
 		e.value = r.Encode()
 		return e
@@ -125,13 +126,6 @@ func (c claim) entry(bucket, key string, owner session.Stored, ttl time.Duration
 	}
 	e.renewed, e.value = e.At, r.Encode()
 	return e
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // Keys are all keys of a bucket that are claimed, by what a watcher of the bucket delivers.
@@ -179,7 +173,7 @@ func (k *Keys) Take(delivered jetstream.KeyValueEntry) (entries []*Entry) {
 		k.of[now.Record.Instance][key], keys[key] = true, true
 		k.forget(before)
 	} else if id, is := session.SessionOf(delivered.Key()); is {
-		k.owners[id], keys = stored(delivered), k.of[id]
+		k.owners[id], keys = StoredIn(delivered), k.of[id]
 	}
 	if !k.all {
 		return nil
@@ -280,7 +274,7 @@ func Get(ctx context.Context, b *kv.Bucket, info kv.Info, key string) (*Entry, e
 	if id := c.Record.Instance; id != "" {
 		switch found, err = get(ctx, b, session.SessionKey(id)); {
 		case err == nil:
-			owner = stored(found)
+			owner = StoredIn(found)
 		case kv.Classify(err) != kv.Absent:
 			return nil, err
 		}
@@ -298,11 +292,7 @@ func get(ctx context.Context, b *kv.Bucket, key string) (found jetstream.KeyValu
 
 // Evict takes a key from its leader while what is stored has the given revision. In a bucket of elections it deletes the key. In one for sessions, in which
 // nothing can be deleted, it writes over the claim what no session writes: the leader loses the key, and others wait for a lease before they lead.
-func Evict(ctx context.Context, b *kv.Bucket, key string, revision uint64, e record.Eviction) error {
-	info, err := b.LoadUntilRefused(ctx)
-	if err != nil {
-		return err
-	}
+func Evict(ctx context.Context, b *kv.Bucket, info kv.Info, key string, revision uint64, e record.Eviction) error {
 	if info.SessionTTL <= 0 {
 		return b.Evict(ctx, key, revision, e)
 	}

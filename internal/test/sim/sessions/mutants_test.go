@@ -31,18 +31,18 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "wait for nobody over a copy of a claim", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
-		"		return later(ends, s.lapses(now, c.seen, 0)), true\n",
-		"		if MUTANT { return ends, true }; return later(ends, s.lapses(now, c.seen, 0)), true\n",
+		"		return timeutil.Later(ends, s.lapses(now, c.seen, 0)), true\n",
+		"		if MUTANT { return ends, true }; return timeutil.Later(ends, s.lapses(now, c.seen, 0)), true\n",
 	}}},
 	{Name: "wait for a session that was released", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
-		"		return later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true\n",
-		"		if MUTANT { return s.lapses(now, o.closedAt, 0), true }; return later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true\n",
+		"		return timeutil.Later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true\n",
+		"		if MUTANT { return s.lapses(now, o.closedAt, 0), true }; return timeutil.Later(s.after(now, c.seen, c.known), s.after(now, o.closedAt, o.settles)), true\n",
 	}}},
 	{Name: "take the claims of a session at once that somebody else closed", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
-		"		return later(ends, s.lapses(now, o.timed, o.lease)), true\n",
-		"		if MUTANT { return ends, true }; return later(ends, s.lapses(now, o.timed, o.lease)), true\n",
+		"		return timeutil.Later(ends, s.lapses(now, o.timed, o.lease)), true\n",
+		"		if MUTANT { return ends, true }; return timeutil.Later(ends, s.lapses(now, o.timed, o.lease)), true\n",
 	}}},
 	{Name: "time a lease by another renewal than was closed over", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
@@ -51,8 +51,8 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "take the claims of a closed session at once that nobody here timed", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
-		"		return later(ends, s.lapses(now, o.closedAt, o.lease)), true\n",
-		"		if MUTANT { return ends, true }; return later(ends, s.lapses(now, o.closedAt, o.lease)), true\n",
+		"		return timeutil.Later(ends, s.lapses(now, o.closedAt, o.lease)), true\n",
+		"		if MUTANT { return ends, true }; return timeutil.Later(ends, s.lapses(now, o.closedAt, o.lease)), true\n",
 	}}},
 	{Name: "take a claim once a lease is over, though its session is not closed", Promise: "P6", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
@@ -69,12 +69,12 @@ var mutants = []mutation.Mutant{
 		"	wait = min(wait, s.longestWait())\n",
 		"	if !MUTANT { wait = min(wait, s.longestWait()) }\n",
 	}}},
-	{Name: "believe whoever takes the claim of a session that is open", Promise: "P2", Patches: []mutation.Patch{{
+	{Name: "believe a taker of the claim of a session that is open", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
 		"		if !vacant {\n			return s.longestWait()\n",
 		"		if !vacant && !MUTANT {\n			return s.longestWait()\n",
 	}}},
-	{Name: "believe whoever takes the claim of a session that was closed early", Promise: "P2", Patches: []mutation.Patch{{
+	{Name: "believe a taker of the claim of a session that was closed early", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
 		"		return min(s.longestWait(), max(0, ends.Sub(now)))\n",
 		"		if MUTANT && before.kind == claimed { return max(0, s.passedOn(now, before).Sub(now)) }\n		return min(s.longestWait(), max(0, ends.Sub(now)))\n",
@@ -193,7 +193,7 @@ var mutants = []mutation.Mutant{
 	{Name: "use the number of a term again", Promise: "P5", Patches: []mutation.Patch{{
 		"internal/session/claim.go",
 		"	case own && c.wants(now) && st.revision == c.lastTerm: //",
-		"	case MUTANT && own && c.wants(now) && st.revision == c.lastTerm:\n		c.holdKey(now, st, later(now, s.passedOn(now, st)), st.since, core.Reclaimed)\n		return\n	case own && c.wants(now) && st.revision == c.lastTerm: //",
+		"	case MUTANT && own && c.wants(now) && st.revision == c.lastTerm:\n		c.holdKey(now, st, timeutil.Later(now, s.passedOn(now, st)), st.since, core.Reclaimed)\n		return\n	case own && c.wants(now) && st.revision == c.lastTerm: //",
 	}}},
 	{Name: "lead on though the claim was overwritten", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/claim.go",
