@@ -57,13 +57,6 @@ func (a attached) DecideAgain(now time.Time) {
 	}
 }
 
-// Renewed has others see that the lease was renewed.
-func (a attached) Renewed(now time.Time) {
-	if r := a.current; r != nil {
-		r.shell.Renewed(now)
-	}
-}
-
 // Closed ends the run: the connection is closed for good.
 func (a attached) Closed() {
 	a.mu.Lock()

@@ -267,12 +267,8 @@ func (s *Session) claim(key string) (*claim, error) {
 }
 
 // look has an election look at what the session has decided about its claim.
-func (s *Session) look(c *session.Claim, now time.Time, renewed bool) {
-	switch a, attached := c.Shell.(settings.Attached); {
-	case !attached:
-	case renewed:
-		a.Renewed(now)
-	default:
+func (s *Session) look(c *session.Claim, now time.Time) {
+	if a, attached := c.Shell.(settings.Attached); attached {
 		a.DecideAgain(now)
 	}
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/natscampaign/election/internal/lease"
@@ -57,22 +58,36 @@ type Term struct {
 
 }
 
-// Lease is what the holder of the key may consider itself, and until when. It is immutable.
+// Lease is what the holder of the key may consider itself, and until when. It is immutable, but that of a session's term lasts as long as its session does.
 type Lease struct {
 	lease.Lease
 	Timing   *timing.Timing
-	State    State     // LeaderElect, Leader, or Follower once leadership has ended
-	Deadline time.Time // with its monotonic reading; it is right while both clocks of time.Now agree
+	State    State                  // LeaderElect, Leader, or Follower once leadership has ended
+	Deadline time.Time              // with its monotonic reading; it is right while both clocks of time.Now agree
+	Session  *atomic.Pointer[Lease] // the lease of the term's session as it was renewed last, which says until when; nil if no session leads the key
+}
+
+// Last returns the lease as it was renewed last, which nothing changes any more.
+func (l *Lease) Last() *Lease {
+	if l.Session == nil {
+		return l
+	}
+	last := *l.Session.Load()
+	last.State = l.State
+	return &last
 }
 
 // Left returns what is left of the lease at now, by the rule of package internal/lease; 0 or less once the lease is over.
 func (l *Lease) Left(now time.Time, boot lease.Clock) time.Duration {
+	if l.Session != nil {
+		l = l.Session.Load()
+	}
 	return l.Lease.Left(lease.Of(now), boot)
 }
 
 // Ends returns the instant at which the lease ends, as it appears at now.
 func (l *Lease) Ends(now time.Time, boot lease.Clock) time.Time {
-	if l.Agreed(lease.Of(now)) {
+	if l = l.Last(); l.Agreed(lease.Of(now)) {
 		return l.Deadline
 	}
 	return now.Add(l.Left(now, boot))

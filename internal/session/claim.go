@@ -397,6 +397,7 @@ func (s *Session) touchQueued() {
 func (c *Claim) holdKey(now time.Time, st *storedClaim, ends, since time.Time, won core.Reason) {
 	s := c.s
 	c.enter(Holding)
+	s.latest = max(s.latest, st.revision)
 	c.held = held{attempt: st.attempt, replaced: st.replaced, takenAt: now, term: &core.Term{
 		Number: st.revision, BucketCreated: s.created, Since: since.Round(0), StandDown: max(0, ends.Sub(now)), LeadsFrom: ends, Lease: s.leaseFor(core.LeaderElect),
 	}}
@@ -422,19 +423,6 @@ func (c *Claim) hold(now time.Time) {
 		c.report(core.Event{Kind: core.StateChanged, State: core.Leader, Reason: core.StoodDown, Term: t})
 		c.report(core.Event{Kind: core.LeadershipCounts, Term: t})
 	}
-}
-
-// verified says that a renewal which was sent at the given time shows that the claim is the session's own, and reports whether that proves it first.
-func (c *Claim) verified(sent time.Time) (proven bool) {
-	if c.term == nil {
-		return false
-	}
-	if proven = !c.proven && !sent.Before(c.takenAt); proven {
-		c.proven = true
-		delete(c.s.unproven.claims, c)
-	}
-	c.term.Lease = c.s.leaseFor(c.term.Lease.State)
-	return proven
 }
 
 // seen takes what is stored under the key.
@@ -470,7 +458,7 @@ func (c *Claim) endLeadership(now time.Time, why core.Reason) {
 
 // endLease ends the lease of the term.
 func (c *Claim) endLease(now time.Time) {
-	l := *c.term.Lease
+	l := *c.term.Lease.Last()
 	if l.State = core.Follower; l.Left(now, c.s.Boot) > 0 {
 		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
 	}
@@ -573,6 +561,7 @@ func (c *Claim) over(now time.Time, end core.Ending) {
 	c.endLease(now)
 	c.tellEnd()
 	if end.How != core.KeyReleased {
+		c.s.stray = true
 		c.report(core.Event{Kind: core.KeyNotReleased, Term: t, Ending: end})
 	}
 	c.report(core.Event{Kind: core.TermOver, Term: t})

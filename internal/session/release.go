@@ -103,12 +103,16 @@ func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 // releaseAllUnwanted releases the claims of this session that the process does not hold, and has those decide again that watch such a claim: an earlier
 // release may have been lost.
 func (s *Session) releaseAllUnwanted(now time.Time) {
+	if !s.stray {
+		return
+	}
 	var unwanted []string
 	for key, st := range s.claims {
 		if c := s.own[key]; st.names(s.id) && (c == nil || c.step == NotRunning || c.step == Finished || c.step == Watching) {
 			unwanted = append(unwanted, key)
 		}
 	}
+	s.stray = len(unwanted) > 0
 	slices.Sort(unwanted)
 	for _, key := range unwanted {
 		if c := s.own[key]; c != nil && c.step == Watching {
@@ -119,12 +123,11 @@ func (s *Session) releaseAllUnwanted(now time.Time) {
 	}
 }
 
-// leaseFor returns the lease of the session, as that of a term in the given state. All terms in that state share it.
+// leaseFor returns the lease of a term in the given state. All such terms share it, and it lasts as long as the session's does: so a renewal costs the same,
+// however many keys are led.
 func (s *Session) leaseFor(state core.State) *core.Lease {
-	if shared := s.leases[state]; shared == nil || shared.Lease != s.lease.Lease {
-		l := *s.lease
-		l.State = state
-		s.leases[state] = &l
+	if s.leases[state] == nil {
+		s.leases[state] = &core.Lease{Timing: &s.Timing, State: state, Session: s.shown}
 	}
 	return s.leases[state]
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
@@ -50,12 +51,13 @@ type Session struct {
 	step       Step
 	id         string
 	secret     record.Secret
-	opened     time.Time    // when the record was sent that opened it
-	openedAt   lease.Moment // when that was acknowledged, or seen
-	revision   uint64       // of its last record that is known to be stored
-	lease      *core.Lease  // by the last renewal that is verified; nil before the first
-	tries      []try        // writes of its record that are not verified
-	passed     passed       // by the last renewal that is
+	opened     time.Time                   // when the record was sent that opened it
+	openedAt   lease.Moment                // when that was acknowledged, or seen
+	revision   uint64                      // of its last record that is known to be stored
+	lease      *core.Lease                 // by the last renewal that is verified; nil before the first
+	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
+	tries      []try                       // writes of its record that are not verified
+	passed     passed                      // by the last renewal that is
 	renewAt    time.Time
 	readAt     time.Time // when to read everything; zero for never
 	readBegan  time.Time // when that was last begun
@@ -73,13 +75,14 @@ type Session struct {
 	requests
 	queue      []*Claim        // that wait because too many claims are written at a time
 	admitted   int             // claims whose turn it is, and that have not decided yet
-	leases     [4]*core.Lease  // the present lease, in each state of a term
+	leases     [4]*core.Lease  // of all terms that are in a state, see leaseFor
+	latest     uint64          // the number of the latest term, at least
+	stray      bool            // a claim of this session may be stored that the process does not hold
 	oneByOne   bool            // the claims are released one by one, because the work of one goes on
 	doubtful   map[string]bool // the attempts to take a claim of which it is not known whether they were applied; another claim of this session is a copy
 	unwanted   map[string]bool // the claims that are being released though the process does not hold them
 	closeAgain time.Time       // when to try again to release the session
 	touched    []*Claim
-	renewed    []*Claim
 	events     []core.Event
 }
 
@@ -113,14 +116,30 @@ func (s *Session) Step() Step { return s.step }
 // Secret returns what releases the session. It is for a witness of this process.
 func (s *Session) Secret() record.Secret { return s.secret }
 
-// Touched returns, once, the claims that are to decide again, and those of which only the lease of the term has changed.
-func (s *Session) Touched() (decide, renewed []*Claim) {
-	decide, renewed = s.touched, s.renewed
-	s.touched, s.renewed = nil, nil
-	for _, c := range decide {
+// Touched returns, once, the claims that are to decide again.
+func (s *Session) Touched() []*Claim {
+	touched := s.touched
+	s.touched = nil
+	for _, c := range touched {
 		c.touched = false
 	}
-	return decide, renewed
+	return touched
+}
+
+// Show has the terms of all claims last as long as the last renewal lets them. The driver calls it once the touched claims have looked again: before, a term
+// that is over would be seen to last longer. It returns false if others have seen the lease run out meanwhile: then the session is over, and there is more to
+// decide.
+func (s *Session) Show(now time.Time) bool {
+	if s.lease == nil {
+		return true
+	}
+	before := s.shown.Load()
+	if before != s.lease && before.Left(now, s.Boot) <= 0 {
+		s.lose(now, core.Deadline, "the lease was over when its renewal was to be shown")
+		return false
+	}
+	s.shown.Store(s.lease)
+	return true
 }
 
 // touch has a claim decide again.
@@ -267,6 +286,9 @@ func (s *Session) provesAt() (at time.Time) {
 	if len(u.claims) == 0 {
 		return time.Time{}
 	}
+	if n := len(s.tries); n > 0 && !s.tries[n-1].sent.Before(u.last) { // it only has not been delivered yet
+		return time.Time{}
+	}
 	at = u.first.Add(proveDelay)
 	if s.claimsUnderWay == 0 {
 		at = earlier(at, u.last.Add(calmDelay))
@@ -388,6 +410,9 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 
 // loseLater ends the terms that are later than a renewal which was sent after they were won: history has gone back.
 func (s *Session) loseLater(now time.Time, t try, revision uint64) {
+	if s.latest <= revision {
+		return
+	}
 	for _, c := range s.list {
 		if c.term != nil && c.term.Number > revision && !t.sent.Before(c.takenAt) {
 			c.lost(now, core.Rewound)
@@ -418,17 +443,21 @@ func (s *Session) verified(now time.Time, t try) {
 		return
 	}
 	first := s.lease == nil
-	s.lease = next
-	s.renewed = make([]*Claim, 0, len(s.list))
-	for _, c := range s.list {
-		switch proven := c.verified(t.sent); {
-		case first, proven:
-			s.touch(c)
-		case c.term != nil:
-			s.renewed = append(s.renewed, c)
-		}
+	if s.lease = next; first {
+		s.shown, s.leases = &atomic.Pointer[core.Lease]{}, [4]*core.Lease{}
+		s.shown.Store(next)
+		s.touchAll()
 	}
-	s.unproven.first = now // those that are left were taken since that renewal was sent
+	if len(s.unproven.claims) > 0 {
+		for _, c := range s.list {
+			if c.term != nil && !c.proven && !t.sent.Before(c.takenAt) {
+				c.proven = true
+				delete(s.unproven.claims, c)
+				s.touch(c)
+			}
+		}
+		s.unproven.first = now // those that are left were taken since that renewal was sent
+	}
 	s.releaseAllUnwanted(now)
 	if !now.Before(s.pruneAt) {
 		s.pruneAt = now.Add(s.Timing.TTL)
@@ -656,6 +685,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	news := c.take(ch, s.moment(now))
 	if news {
 		c.known = s.leadersBefore(now, &before, c.owner, &ch.Record)
+		s.stray = s.stray || c.names(s.id)
 	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was
 		s.others[c.owner] = &other{status: vanished, closedAt: s.moment(now)}
@@ -702,8 +732,8 @@ func (s *Session) closeOthers(now time.Time) (until time.Time) {
 	if !s.Knows() {
 		return time.Time{}
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.others)) {
-		o := s.others[id]
+	var due []string
+	for id, o := range s.others {
 		if o.named == 0 || o.status != open || !o.timed.Known() || o.closing {
 			continue
 		}
@@ -715,11 +745,15 @@ func (s *Session) closeOthers(now time.Time) (until time.Time) {
 			o.refusedAt = time.Time{} // the consumer has not told why: the record may have expired
 			s.readBy(now, 0)
 		}
-		if due := s.lapses(now, o.timed, o.lease).Add(time.Duration(s.turn(now, id))*turnDelay + slewPrecision); now.Before(due) {
-			until = earlier(until, due)
+		if at := s.lapses(now, o.timed, o.lease).Add(time.Duration(s.turn(now, id))*turnDelay + slewPrecision); now.Before(at) {
+			until = earlier(until, at)
 			continue
 		}
-		s.closeOther(now, id, o)
+		due = append(due, id)
+	}
+	slices.Sort(due)
+	for _, id := range due {
+		s.closeOther(now, id, s.others[id])
 	}
 	return until
 }

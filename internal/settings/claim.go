@@ -36,12 +36,10 @@ type Claim interface {
 	Failure() (at time.Time, err error)
 }
 
-// Attached is an election, as its claim sees it. The mutex is held for the first two methods.
+// Attached is an election, as its claim sees it. The mutex is held for the first method.
 type Attached interface {
 	// DecideAgain has the claim decide again, in the loop of the election.
 	DecideAgain(now time.Time)
-	// Renewed has others see that the lease was renewed.
-	Renewed(now time.Time)
 	// Closed ends the election: the connection is closed for good.
 	Closed()
 }

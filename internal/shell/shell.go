@@ -173,13 +173,6 @@ func (s *Shell) decided(now time.Time) {
 	}
 }
 
-// Renewed has others see that the lease of the term was renewed elsewhere.
-func (s *Shell) Renewed(now time.Time) {
-	if s.term != nil && !s.returned {
-		s.follow(now, s.term)
-	}
-}
-
 // DecideAgain has the loop woken now, because something that happened elsewhere lets the core decide anew. What it has decided already is seen at once.
 func (s *Shell) DecideAgain(now time.Time) {
 	s.publish(now)

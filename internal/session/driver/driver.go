@@ -68,9 +68,8 @@ type failure struct {
 
 // Shells is what surrounds the session in its process. The mutex is held for each call, and none waits.
 type Shells struct {
-	// Look has the shell of a claim look at what its session has decided: the claim is to decide again or, if only its lease was renewed, others are to see
-	// that.
-	Look func(c *session.Claim, now time.Time, renewed bool)
+	// Look has the shell of a claim look at what its session has decided, and the claim decide again.
+	Look func(c *session.Claim, now time.Time)
 	// Suspect has the connection examined, because an answer has not come in time; nil to leave that out.
 	Suspect func(took time.Duration)
 	// Witness is told of the sessions, as of the terms of an election; nil if there is none.
@@ -118,18 +117,16 @@ func (d *Driver) GoOn() {
 		for i := range ops {
 			d.make(&ops[i])
 		}
-		decide, renewed := d.session.Touched()
-		for _, c := range decide {
-			d.shells.Look(c, now, false)
+		touched := d.session.Touched()
+		for _, c := range touched {
+			d.shells.Look(c, now)
 		}
-		for _, c := range renewed {
-			d.shells.Look(c, now, true)
-		}
+		shown := d.session.Show(time.Now())
 		if d.events = append(d.events, d.session.Events()...); len(d.events) > 0 && !d.logging {
 			d.logging = true
 			go d.logEvents()
 		}
-		if len(ops) == 0 && len(decide) == 0 {
+		if shown && len(ops) == 0 && len(touched) == 0 {
 			d.tell()
 			d.wake(until)
 			return

@@ -45,7 +45,7 @@ func start(t testing.TB, js jetstream.JetStream, name string, keys int) *process
 		Random: timeutil.Random, NewID: record.NewID, NewSecret: record.NewSecret, Clocks: lease.Read, Boot: lease.SinceBoot, Slewed: lease.Slewed, Started: lease.Read(),
 	}}
 	p := &process{wakers: map[*session.Claim]*time.Timer{}, leads: map[*session.Claim]bool{}, all: make(chan struct{}, 1)}
-	look := func(c *session.Claim, _ time.Time, _ bool) { p.look(c) }
+	look := func(c *session.Claim, _ time.Time) { p.look(c) }
 	if p.Driver, err = driver.New(js, "S", rules, driver.Shells{Look: look}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}

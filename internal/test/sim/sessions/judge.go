@@ -232,10 +232,13 @@ func (w *world) judgeTaking(q *write, before *entry) {
 func (w *world) judgeEnd(c *candidate, e *core.Event) {
 	p := c.p
 	w.count("term ended: " + string(e.Reason))
-	claim, own := w.server.keys[session.ClaimKey(c.key)], w.server.keys[session.SessionKey(p.session.ID())]
-	switch {
+	claim := w.server.keys[session.ClaimKey(c.key)]
+	if claim == nil || claim.Revision != e.Term.Number {
+		return
+	}
+	switch own := w.server.keys[session.SessionKey(claim.Record.Instance)]; {
 	case c.asked, len(w.server.rewound) > 0, w.server.remade > 0:
-	case claim == nil || claim.Revision != e.Term.Number, own == nil, own.by != p, own.Record.ClosedBy != "":
+	case own == nil, own.by != p, own.Record.ClosedBy != "":
 	case !w.Now.Before(p.clock.After(p.renewed.sent, w.script.timing.LeaseTime())):
 	case e.Reason == core.Deadline && w.Now.Sub(p.troubled) < w.script.ttl:
 	default:

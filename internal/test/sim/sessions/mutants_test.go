@@ -14,6 +14,11 @@ var mutants = []mutation.Mutant{
 		"		return s.lapses(now, s.openedAt, 0), true\n",
 		"		if MUTANT { return now, true }; return s.lapses(now, s.openedAt, 0), true\n",
 	}}},
+	{Name: "show a renewal of a lease that others saw run out", Promise: "P5", Patches: []mutation.Patch{{
+		"internal/session/session.go",
+		"before != s.lease && before.Left(now, s.Boot) <= 0",
+		"!MUTANT && before != s.lease && before.Left(now, s.Boot) <= 0",
+	}}},
 	{Name: "wait for nobody over what a stranger wrote", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
 		"	case foreign: // the session",
@@ -165,8 +170,8 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "close a session whose lease lasts", Promise: "P6", Patches: []mutation.Patch{{
 		"internal/session/session.go",
-		"slewPrecision); now.Before(due) {",
-		"slewPrecision); now.Before(due) && (!MUTANT || now.Before(due.Add(-s.Timing.TTL/3))) {",
+		"slewPrecision); now.Before(at) {",
+		"slewPrecision); now.Before(at) && (!MUTANT || now.Before(at.Add(-s.Timing.TTL/3))) {",
 	}}},
 	{Name: "never ask why a session could not be closed", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/session.go",
@@ -186,9 +191,9 @@ var mutants = []mutation.Mutant{
 		"	case !MUTANT && now.Before(t.LeadsFrom):\n",
 	}}},
 	{Name: "never prove a claim", Promise: "P8", Patches: []mutation.Patch{{
-		"internal/session/claim.go",
-		"		c.proven = true\n",
-		"		c.proven = !MUTANT\n",
+		"internal/session/session.go",
+		"				c.proven = true\n",
+		"				c.proven = !MUTANT\n",
 	}}},
 	{Name: "use the number of a term again", Promise: "P5", Patches: []mutation.Patch{{
 		"internal/session/claim.go",

@@ -32,6 +32,8 @@ type process struct {
 	stopping   bool
 	cutUntil   time.Time
 	frozen     time.Time
+	stalls     time.Time // until then the goroutine that decides is not run once it has decided, and before claims have looked at that
+	stalled    bool
 	troubled   time.Time // when a fault last affected its requests or deliveries
 
 	renewed  renewed
@@ -104,31 +106,47 @@ func (p *process) act(do func()) {
 	}
 }
 
-// goOn does what the session decides, and has the claims look again.
+// goOn does what the session decides, and has the claims look again. Other goroutines may go on while the one that does this is not run: they see who leads.
 func (p *process) goOn() {
 	for range 1000 {
+		if p.stalled {
+			return
+		}
 		ops, until := p.session.Next(p.now())
 		for i := range ops {
 			p.call(&ops[i])
 		}
-		touched, renewed := p.session.Touched()
-		for _, c := range touched {
-			if x := p.candidateOf(c); x.shell != nil {
-				x.shell.DecideAgain(p.now())
-			}
+		touched := p.session.Touched()
+		if p.w.Now.Before(p.stalls) && len(touched) > 0 {
+			p.freeze(p.stalls)
+			p.stalled = true
+			p.act(func() {
+				p.stalled = false
+				p.look(touched)
+				p.goOn()
+			})
+			return
 		}
-		for _, c := range renewed {
-			p.candidateOf(c).shell.Renewed(p.now())
-		}
-		for _, e := range p.session.Events() {
-			p.w.note(p.name, fmt.Sprint(e.Message, " ", e.Attrs))
-		}
-		if len(touched) == 0 && len(ops) == 0 {
+		if p.look(touched) && len(touched) == 0 && len(ops) == 0 {
 			p.wake(until)
 			return
 		}
 	}
 	p.w.fail("P9", p.name, "finds no end of what to do")
+}
+
+// look has claims look again at what the session has decided, and others see its lease.
+func (p *process) look(touched []*session.Claim) (shown bool) {
+	for _, c := range touched {
+		if x := p.candidateOf(c); x.shell != nil {
+			x.shell.DecideAgain(p.now())
+		}
+	}
+	shown = p.session.Show(p.now())
+	for _, e := range p.session.Events() {
+		p.w.note(p.name, fmt.Sprint(e.Message, " ", e.Attrs))
+	}
+	return shown
 }
 
 func (p *process) wake(at time.Time) {

@@ -119,8 +119,10 @@ func (w *world) beginFault(f *fault) {
 			p.cutOff(until)
 		case frozen:
 			w.count(faultNames[f.kind])
-			if p.frozen.Before(until) {
-				p.frozen, p.troubled = until, timeutil.Later(p.troubled, until)
+			if p.dice.Chance(0.5) {
+				p.stalls = until
+			} else {
+				p.freeze(until)
 			}
 		}
 	}
@@ -131,6 +133,13 @@ func (w *world) beginFault(f *fault) {
 	w.After(f.length, func() {
 		w.faults = slices.DeleteFunc(w.faults, func(other *fault) bool { return other == f })
 	})
+}
+
+// freeze has the process do nothing until then.
+func (p *process) freeze(until time.Time) {
+	if p.frozen.Before(until) {
+		p.frozen, p.troubled = until, timeutil.Later(p.troubled, until)
+	}
 }
 
 // cutOff cuts the link of the process.

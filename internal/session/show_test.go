@@ -1,0 +1,155 @@
+package session_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/session"
+	"github.com/natscampaign/election/internal/timing"
+)
+
+// bucket is a server that applies every write at once. What is stored is delivered when the test says so.
+type bucket struct {
+	stored      map[string]session.Change
+	undelivered []session.Change
+	position    uint64
+}
+
+func (b *bucket) put(key string, r record.Record, unconditional bool) uint64 {
+	b.position++
+	b.stored[key] = session.Change{Key: key, Revision: b.position, Replaced: b.stored[key].Revision, Unconditional: unconditional, Record: r}
+	b.undelivered = append(b.undelivered, b.stored[key])
+	return b.position
+}
+
+// process is a process with one session, at a time that the test moves on.
+type process struct {
+	*session.Session
+	b      *bucket
+	claims []*session.Claim
+	now    time.Time
+}
+
+// newProcess returns a process that leads the key.
+func newProcess(t *testing.T, key string) (*process, *session.Claim) {
+	p := &process{b: &bucket{stored: map[string]session.Change{}}, now: time.Now()}
+	durations, err := (&timing.Durations{}).Timing(10 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := func() (time.Duration, bool) { return 0, false }
+	clocks := func() lease.Reading { return lease.Reading{Instant: lease.Of(p.now)} }
+	ids := 0
+	p.Session = session.New(&session.Rules{Name: "a", Timing: durations, World: &core.World{
+		Random: func(time.Duration) time.Duration { return 0 }, NewID: func() string { ids++; return fmt.Sprint("id", ids) },
+		NewSecret: record.NewSecret, Clocks: clocks, Boot: never, Slewed: never, Started: clocks(),
+	}})
+	c := p.campaign(key)
+	for range 100 {
+		p.goOn()
+		p.deliver()
+		p.goOn()
+		if t := c.Term(); t != nil && t.Lease.State == core.Leader {
+			return p, c
+		}
+		p.now = p.now.Add(time.Second)
+	}
+	t.Fatal("it does not come to lead")
+	return nil, nil
+}
+
+func (p *process) campaign(key string) *session.Claim {
+	c := p.Campaign(key)
+	c.Begin(p.now, p.now)
+	p.claims = append(p.claims, c)
+	return c
+}
+
+// decide makes the requests that the session decides on, and has claims look again.
+func (p *process) decide() (more bool) {
+	ops, _ := p.Next(p.now)
+	for i := range ops {
+		op := &ops[i]
+		if op.Kind == session.Follow {
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(p.b.stored)), Position: p.b.position, Created: time.Unix(1, 0)})
+			p.b.undelivered = nil
+			continue
+		}
+		p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+	}
+	touched := p.Touched()
+	for _, c := range p.claims {
+		c.Done(p.now, core.Result{Quiet: true})
+		c.Next(p.now)
+	}
+	return len(ops)+len(touched) > 0
+}
+
+func (p *process) goOn() {
+	for range 100 {
+		if more := p.decide(); p.Show(p.now) && !more {
+			return
+		}
+	}
+}
+
+func (p *process) deliver() {
+	p.Seen(p.now, p.b.undelivered, p.b.position)
+	p.b.undelivered = nil
+}
+
+// Whoever reads a lease does not wait for the goroutine that decides, which may not be run for a while. What it has decided is to be seen in an order that is
+// safe at each step: first that a term is over, then that the others last longer.
+func TestARenewalLengthensNoTermThatItShowsToBeOver(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	seen := c.Term().Lease
+	left := seen.Left(p.now, nil)
+	p.now = p.now.Add(5 * time.Second)
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "a stranger", Instance: "x"}, true)
+	g.Expect(left).To(BeNumerically(">", 5*time.Second))
+	p.decide()
+	p.deliver()
+	g.Expect(c.Term()).To(BeNil(), "it was overwritten before the session was renewed")
+	g.Expect(seen.Left(p.now, nil)).To(Equal(left-5*time.Second), "others still see the term, but no longer than before")
+}
+
+// The consumer may be late. A renewal that proves a claim is not repeated until it is delivered.
+func TestAClaimIsProvenByOneRenewal(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.campaign("other")
+	for range 20 {
+		p.goOn()
+		p.now = p.now.Add(10 * time.Millisecond)
+	}
+	before := p.b.position
+	for range 20 {
+		p.goOn()
+		p.now = p.now.Add(10 * time.Millisecond)
+	}
+	g.Expect(p.b.position - before).To(BeNumerically("<=", 1))
+}
+
+func TestALeaseThatOthersSawRunOutIsNotLengthened(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	term := c.Term()
+	p.now = p.now.Add(5 * time.Second)
+	p.decide()
+	p.deliver()
+	left := term.Lease.Left(p.now, nil)
+	p.now = p.now.Add(left) // the goroutine that decides is not run meanwhile
+	g.Expect(p.Show(p.now)).To(BeFalse())
+	g.Expect(c.Term()).To(BeNil())
+	g.Expect(term.Reason).To(Equal(core.Deadline))
+	g.Expect(term.Lease.Left(p.now, nil)).To(BeNumerically("<=", 0))
+}
