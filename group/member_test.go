@@ -144,8 +144,8 @@ func TestMemberOfTheSameNameReplacesTheOther(t *testing.T) {
 		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()
 		after(standDown + time.Second)
 		again := f.member("b", "shards", keys).start()
-		after(instant)
-		f.Expect(b.result).To(HaveLen(1), "at once")
+		after(50 * time.Millisecond) // its keys are handed over, and a plan may come a few milliseconds after the last
+		f.Expect(b.result).To(HaveLen(1))
 		err := b.end()
 		f.Expect(err).To(MatchError(group.ErrReplaced))
 		f.Expect(err).To(MatchError(ContainSubstring("as process")))

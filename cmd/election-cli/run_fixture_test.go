@@ -90,7 +90,9 @@ func (f *runFixture) start(script string, flags ...string) *invocation {
 // exitCode waits until the call ends and returns its exit code.
 func (w *invocation) exitCode() int {
 	w.T.Helper()
-	_ = w.cmd.Wait()
+	if err := w.cmd.Wait(); w.cmd.ProcessState == nil {
+		w.T.Fatalf("no state of the program: %v", err)
+	}
 	if w.cmd.ProcessState.ExitCode() < 0 {
 		w.T.Log(w.cmd.ProcessState.String())
 	}
