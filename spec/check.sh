@@ -90,6 +90,7 @@ mutants() {
 #   close-blindly         closes a session over another renewal than the one that was timed
 #   close-too-early       times a lease without regard to the clocks
 #   forget-the-wait       takes over from somebody who was still waiting for the lease of a third
+#   restate-nothing       releases a session that was still waiting for the lease of another, and does not say so
 #   trust-an-empty-key    takes what was never claimed at once: the bucket may have been made again
 #   prove-nothing         and leads at once, without a renewal in this bucket, when its session is old enough
 #   trust-an-eviction     takes an evicted claim at once
@@ -104,6 +105,7 @@ mutants_of_sessions() {
 	breaks close-blindly       "-DCLOSE_BLINDLY"
 	breaks close-too-early     "-DLAPSE=LEASE"
 	breaks forget-the-wait     "-DFORGET_WAIT"
+	breaks restate-nothing     "-DRESTATE_NOTHING -DS=3 -DFAULTS=1 -DSLIPS=0 -DLEASE=1"
 	breaks trust-an-empty-key  "-DTRUST_EMPTY"
 	breaks prove-nothing       "-DPROVEN_AT_ONCE"
 	breaks trust-an-eviction   "-DTRUST_EVICTION"

@@ -167,7 +167,14 @@ proctype Session(byte s) {
 	:: /* Settle */ d_step { live[s] && !settled && age[s] == LAPSE && demanded(s) -> printf("%c writes that the bucket is settled\n", name(s)); settled = 1; done }
 #endif
 	:: /* Expire */ d_step { live[s] && lease[s] == 0 -> printf("the lease of %c ends\n", name(s)); forget(s); done }
-	:: /* End */ d_step { live[s] && !down[s] && stored[s] == OPEN && !anyWork(s) -> printf("%c is released\n", name(s)); stored[s] = RELEASED; forget(s); done }
+	:: /* End */ d_step { live[s] && !down[s] && stored[s] == OPEN && !anyWork(s) ->   /* it restates for how long takers of its claims must wait for leaders before it */
+		upTo(K, if :: owner[x] == s && !free[x] -> w = most(w, (holds[s].at[x] && proven[s].at[x] -> wait[s].at[x] : LAPSE)) :: else fi);
+#ifdef RESTATE_NOTHING
+		w = 0;
+#endif
+		printf("%c is released, and states a wait of %d\n", name(s), w);
+		upTo(K, if :: owner[x] == s && !free[x] -> left[x] = w :: else fi);
+		stored[s] = RELEASED; forget(s); done }
 	:: /* Crash */ d_step { live[s] && faults > 0 -> faults--; printf("the process of %c dies\n", name(s)); forget(s); upTo(K, drop(s, x)); done }
 	:: /* CrashWitnessed */ d_step { live[s] && faults > 0 && stored[s] == OPEN -> faults--; printf("the process of %c dies, and its witness releases it\n", name(s));
 		forget(s); upTo(K, drop(s, x)); stored[s] = RELEASED; done }

@@ -50,6 +50,7 @@ func sessions() rule {
 				{"claimed", "A claim states a wait that is long enough.", "(=> (= kind 1) (<= clear (+ stored left)))"},
 				{"freed", "So does a claim that was released.", "(=> (= kind 2) (<= clear (+ stored left)))"},
 				{"settled", "A bucket is settled only when no leader of an earlier bucket leads.", "(=> settled (<= (+ begin lease) now))"},
+				{"bound", "Nobody leads longer than a lease from now.", "(<= clear (+ now lease))"},
 				{"evicted", "Nobody leads a lease after an eviction.", "(=> (= kind 3) (<= clear (+ lost lease)))"},
 			},
 			[]lemma{
@@ -158,7 +159,16 @@ func claims() []transition {
 			sets:   map[string]string{"kind": freed, "stored": "now", "left": max("0.0", "(- (counts c) now)"), "mine": "false"},
 		},
 		{
-			name: "release of the session", in: "End, CrashWitnessed", // by its process, or by a witness of its death
+			name: "release of the session", in: "End", // by its process, which restates the wait: of a claim of which it knows nothing, the longest
+			guards: map[string]string{"after the work": "(and (not (= (state c) 0)) (not (works c)))"},
+			sets: map[string]string{
+				"record": released, "state": "2", "mine": "false",
+				"stored": "(ite (and (= kind 1) (= own c)) now stored)",
+				"left":   fmt.Sprintf("(ite (and (= kind 1) (= own c)) (ite (mine c) %s lapse) left)", max("0.0", "(- (counts c) now)")),
+			},
+		},
+		{
+			name: "release of the session by a witness", in: "CrashWitnessed", // of the death of its process, who knows of no wait
 			guards: map[string]string{"after the work": "(and (not (= (state c) 0)) (not (works c)))"},
 			sets:   map[string]string{"record": released, "state": "2", "mine": "false"},
 		},
