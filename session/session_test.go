@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,13 +34,17 @@ type fixture struct {
 
 // play plays a test on virtual time.
 func play(t *testing.T, test func(f *fixture)) {
-	natstest.Bubble(t, func(t *testing.T) {
-		f := &fixture{NewWithT(t), t, natstest.Start(t)}
+	playInNewBucket(t, func(f *fixture) {
 		first := f.open("first")
 		time.Sleep(2 * ttl)
 		f.close(first)
 		test(f)
 	})
+}
+
+// playInNewBucket plays a test without a bucket.
+func playInNewBucket(t *testing.T, test func(f *fixture)) {
+	natstest.Bubble(t, func(t *testing.T) { test(&fixture{NewWithT(t), t, natstest.Start(t)}) })
 }
 
 func (f *fixture) js() jetstream.JetStream {
@@ -102,6 +107,64 @@ func TestTransferHandsOneKeyOverAtOnceAndNoOther(t *testing.T) {
 		f.Expect(time.Since(began)).To(BeNumerically("<", 50*time.Millisecond))
 		f.Expect(other.IsLeader()).To(BeTrue())
 		f.Expect(two.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestKeyIsHandedOverToANewcomerAndBackAtOnce(t *testing.T) {
+	playInNewBucket(t, func(f *fixture) {
+		a := f.open("a")
+		one := f.start(a, "one")
+		time.Sleep(3 * ttl / 2) // it has waited for leaders of an earlier bucket, and says so in its claim
+		f.Expect(one.IsLeader()).To(BeTrue())
+		other := f.start(f.open("b"), "one")
+		for range 3 {
+			time.Sleep(100 * time.Millisecond)
+			began := time.Now()
+			f.Expect(one.Transfer(context.Background(), "b")).To(Succeed())
+			f.Expect(other.Transfer(context.Background(), "a")).To(Succeed())
+			f.Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond))
+			f.Expect(one.IsLeader()).To(BeTrue())
+		}
+	})
+}
+
+// panicking is a handler of the log that panics when leadership begins.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool { return true }
+func (h panicking) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (panicking) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.String() == "stood-down" {
+			panic("the handler of the log")
+		}
+		return true
+	})
+	return nil
+}
+
+// The session renews its lease whatever becomes of an election.
+func TestPanicInTheLoopOfAnElectionEndsItsTerm(t *testing.T) {
+	play(t, func(f *fixture) {
+		a, b := f.open("a"), f.open("b")
+		e, err := a.Election("one", election.WithLogger(slog.New(panicking{slog.DiscardHandler})))
+		f.Expect(err).NotTo(HaveOccurred())
+		ended := make(chan time.Time, 1)
+		go func() {
+			defer func() { _ = recover() }()
+			_ = e.Run(context.Background(), func(ctx context.Context, _ election.Term) error {
+				<-ctx.Done()
+				ended <- time.Now()
+				return nil
+			})
+		}()
+		other, another := f.start(b, "one"), f.start(a, "another")
+		for range 3 * ttl / time.Second {
+			time.Sleep(time.Second)
+			f.Expect(e.IsLeader()).To(BeFalse())
+		}
+		f.Expect(other.IsLeader()).To(BeTrue())
+		f.Expect(another.IsLeader()).To(BeTrue(), "of the same session")
 	})
 }
 

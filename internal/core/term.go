@@ -21,7 +21,7 @@ type Term struct {
 	Number        uint64    // the revision of the write that won
 	BucketCreated time.Time // when the bucket was created in which the term was won, as its server said then
 	Since         time.Time // just before the write that won was sent
-	Lease         *Lease    // never nil; every change makes a new one
+	Lease         *Lease    // never nil; every change makes a new one, but a session renews those of all its terms at once
 	Reason        Reason    // why leadership ended; "" before
 	LostBy        Reason    // why the key was lost after leadership had ended; "" if it was not
 	LedSince      time.Time // since when leadership counts, or did: when the renewal was sent by which it did, or the write that won; zero before

@@ -115,6 +115,10 @@ func (c *Claim) Notice(now time.Time, n core.Notice) []core.Event {
 	case core.NewRun:
 		c.stopping, c.started, c.leader = false, n.Started, 0
 	case core.EndRun:
+		if st := c.s.claim(c.key); c.step != Finished && st.names(c.s.id) { // the loop has panicked: work may go on for a while
+			st.keptUntil = now.Add(c.s.Timing.TTL)
+		}
+		c.lost(now, core.Closed)
 		c.enter(NotRunning)
 		c.op = core.Op{}
 		return c.takeEvents()
@@ -162,7 +166,12 @@ func (c *Claim) Handover(now time.Time, t *core.Term, target record.Successor, w
 
 // wants reports whether the process would take the key.
 func (c *Claim) wants(now time.Time) bool {
-	return c.step == Watching && !c.stopping && c.holds == 0 && !now.Before(c.yields) && !c.s.closing
+	return c.step == Watching && !c.stopping && c.holds == 0 && !c.isYielding(now) && !c.s.closing
+}
+
+// isYielding reports whether the process leaves the key to others: it has given it up a short time ago, and it is not handed back.
+func (c *Claim) isYielding(now time.Time) bool {
+	return now.Before(c.yields) && c.s.place(c.s.claim(c.key)) != 0
 }
 
 // decide goes on as far as it can. quiet says that callbacks and work have returned.
@@ -267,7 +276,7 @@ func (c *Claim) watch(now time.Time) {
 		c.enter(Finished)
 		s.touch(c) // a notice may have ended it, and then its loop waits
 		return
-	case now.Before(c.yields):
+	case c.isYielding(now):
 		c.op.Until = c.yields
 		return
 	case !s.Knows(), !s.leads(now), !c.wants(now), c.underWay:

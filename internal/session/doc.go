@@ -36,7 +36,7 @@
 //	s.MayHaveMissed(now)                   // that it may have missed something
 //
 // Each key that the process campaigns for is a [Claim]. Package shell surrounds it as it surrounds a candidate of an election. After each call that the
-// driver makes, [Session.Touched] returns the claims whose shell is to look again.
+// driver makes, [Session.Touched] returns the claims whose shell is to look again. Once they have, [Session.Show] has others see that the lease was renewed.
 //
 //	step.go      the steps of a session and of a claim, and which may follow
 //	session.go   the session: opens, renews, is lost or released

@@ -31,6 +31,8 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 			wait = s.longestWait()
 		}
 		switch {
+		case own && now.Before(st.keptUntil) && (c == nil || c.step != Sharing):
+			return earlier(st.keptUntil, s.limit)
 		case c == nil:
 		case c.step == Taking, c.step == Holding, c.step == Ending, c.step == Giving, c.step == Returning && own:
 			return s.limit
@@ -86,7 +88,8 @@ func (s *Session) releaseOneByOne(now time.Time) {
 // releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, an earlier release
 // failed, or somebody else stored a copy.
 func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
-	if s.unwanted[key] {
+	s.stray = true // until it is known to be released
+	if s.unwanted[key] || now.Before(st.keptUntil) {
 		return
 	}
 	s.unwanted[key] = true
@@ -107,12 +110,17 @@ func (s *Session) releaseAllUnwanted(now time.Time) {
 		return
 	}
 	var unwanted []string
+	s.stray = false
 	for key, st := range s.claims {
-		if c := s.own[key]; st.names(s.id) && (c == nil || c.step == NotRunning || c.step == Finished || c.step == Watching) {
+		c := s.own[key]
+		if !st.names(s.id) || c != nil && c.term != nil {
+			continue
+		}
+		s.stray = true
+		if c == nil || c.step == NotRunning || c.step == Finished || c.step == Watching {
 			unwanted = append(unwanted, key)
 		}
 	}
-	s.stray = len(unwanted) > 0
 	slices.Sort(unwanted)
 	for _, key := range unwanted {
 		if c := s.own[key]; c != nil && c.step == Watching {

@@ -684,7 +684,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	before := *c
 	news := c.take(ch, s.moment(now))
 	if news {
-		c.known = s.leadersBefore(now, &before, c.owner, &ch.Record)
+		c.known = s.leadersBefore(now, &before, c, &ch.Record)
 		s.stray = s.stray || c.names(s.id)
 	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was

@@ -36,6 +36,8 @@ type process struct {
 	b      *bucket
 	claims []*session.Claim
 	now    time.Time
+	works  bool   // work goes on
+	failed string // the key whose writes fail
 }
 
 // newProcess returns a process that leads the key.
@@ -83,11 +85,15 @@ func (p *process) decide() (more bool) {
 			p.b.undelivered = nil
 			continue
 		}
+		if op.Key == p.failed {
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Failed})
+			continue
+		}
 		p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
 	}
 	touched := p.Touched()
 	for _, c := range p.claims {
-		c.Done(p.now, core.Result{Quiet: true})
+		c.Done(p.now, core.Result{Quiet: !p.works})
 		c.Next(p.now)
 	}
 	return len(ops)+len(touched) > 0
@@ -104,6 +110,15 @@ func (p *process) goOn() {
 func (p *process) deliver() {
 	p.Seen(p.now, p.b.undelivered, p.b.position)
 	p.b.undelivered = nil
+}
+
+// pass lets time pass.
+func (p *process) pass(d time.Duration) {
+	for end := p.now.Add(d); p.now.Before(end); p.now = p.now.Add(250 * time.Millisecond) {
+		p.goOn()
+		p.deliver()
+		p.goOn()
+	}
 }
 
 // Whoever reads a lease does not wait for the goroutine that decides, which may not be run for a while. What it has decided is to be seen in an order that is
@@ -152,4 +167,23 @@ func TestALeaseThatOthersSawRunOutIsNotLengthened(t *testing.T) {
 	g.Expect(c.Term()).To(BeNil())
 	g.Expect(term.Reason).To(Equal(core.Deadline))
 	g.Expect(term.Lease.Left(p.now, nil)).To(BeNumerically("<=", 0))
+}
+
+// The session is open, so nobody else may take such a claim.
+func TestAClaimThatNobodyHoldsIsReleasedThoughOneReleaseFails(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	p.works = true
+	c.Notice(p.now, core.Stop{})
+	p.pass(25 * time.Second)
+	g.Expect(c.Step()).To(Equal(session.Returning), "the work goes on after the release timeout")
+	p.works, p.failed = false, session.ClaimKey("k")
+	p.pass(time.Second)
+	g.Expect(c.Step()).To(Equal(session.Finished))
+	c.Notice(p.now, core.EndRun{})
+	p.Forget(c)
+	p.claims, p.failed = nil, ""
+	p.pass(10 * time.Second)
+	_, released := p.b.stored[session.ClaimKey("k")].Record.IsRelease()
+	g.Expect(released).To(BeTrue())
 }

@@ -67,19 +67,20 @@ const (
 	numClaimSteps
 )
 
-// claimSteps says of each step of a claim what the claim does in it, and which other steps may follow, as steps does of a session.
+// claimSteps says of each step of a claim what the claim does in it, and which other steps may follow, as steps does of a session. A claim that does not run
+// any more was stopped, or the loop of its election has panicked.
 var claimSteps = [numClaimSteps]struct {
 	doing  string
 	follow []ClaimStep
 }{
 	NotRunning: {"", []ClaimStep{Watching}},
-	Watching:   {"watching the claim", []ClaimStep{Taking, Holding, Finished}},
-	Taking:     {"taking the claim", []ClaimStep{Watching, Holding}},
+	Watching:   {"watching the claim", []ClaimStep{Taking, Holding, Finished, NotRunning}},
+	Taking:     {"taking the claim", []ClaimStep{Watching, Holding, NotRunning}},
 	Holding:    {"holding the claim", []ClaimStep{Ending, Returning}},
 	Ending:     {"waiting for callbacks and work to return", []ClaimStep{Sharing, Giving, Returning}},
 	Sharing:    {"waiting for the release of the session", []ClaimStep{Giving, Returning}},
 	Giving:     {"releasing the claim", []ClaimStep{Returning}},
-	Returning:  {"waiting for callbacks and work to return, the term being over", []ClaimStep{Watching}},
+	Returning:  {"waiting for callbacks and work to return, the term being over", []ClaimStep{Watching, NotRunning}},
 	Finished:   {"stopping", []ClaimStep{NotRunning}},
 }
 

@@ -43,6 +43,7 @@ type storedClaim struct {
 	successors []record.Successor // that a release names
 	secret     record.Secret      // that a release reveals
 	seen       lease.Moment       // since when this is known to be stored
+	keptUntil  time.Time          // this session does not release it before, because its work may go on
 }
 
 // names reports whether this is the claim of a session.
@@ -55,7 +56,7 @@ func (c *storedClaim) take(ch *Change, now lease.Moment) bool {
 	}
 	r, known := &ch.Record, c.commitment
 	anybodys := c.kind == unclaimed || c.kind == released // the release may be of a term of which nothing is known
-	*c = storedClaim{kind: foreign, revision: ch.Revision, replaced: ch.Replaced, seen: now}
+	*c = storedClaim{kind: foreign, revision: ch.Revision, replaced: ch.Replaced, seen: now, keptUntil: c.keptUntil}
 	wait, isRelease := r.IsRelease()
 	switch {
 	case r.Instance == "" || ch.Unconditional: // no session writes so

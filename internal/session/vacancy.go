@@ -2,6 +2,7 @@ package session
 
 import (
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/lease"
@@ -65,10 +66,12 @@ func (s *Session) after(now time.Time, from lease.Moment, wait time.Duration) ti
 
 // leadersBefore returns for how long leaders before a claim may lead, as this session knows by what was stored before. The owner states no less, unless a
 // stranger wrote: it replaced a claim that was not to be replaced, or knows nothing of those whom that claim's taker had to wait for.
-func (s *Session) leadersBefore(now time.Time, before *storedClaim, owner string, r *record.Record) time.Duration {
+func (s *Session) leadersBefore(now time.Time, before, c *storedClaim, r *record.Record) time.Duration {
 	switch {
+	case before.kind == claimed && c.kind == released: // the owner states anew what is left of the wait that it stated
+		return max(0, s.after(now, before.seen, before.known).Sub(now))
 	case before.kind == claimed && r.Follows(before.commitment): // its release was not delivered, for it was replaced soon
-	case before.kind == claimed && before.owner != owner && before.owner != s.id, before.kind == foreign:
+	case before.kind == claimed && before.owner != c.owner && before.owner != s.id, before.kind == foreign:
 		ends, vacant := s.vacancy(now, before)
 		if !vacant {
 			return s.longestWait()
@@ -120,15 +123,18 @@ func (s *Session) turnAt(now time.Time, key string, st *storedClaim, waits bool)
 		}
 	}
 	if st.kind == released && len(st.successors) > 0 {
-		delay += successorDelay
-		for i, successor := range st.successors {
-			if successor.ID == record.QueueID(s.id) || successor.ID == "" && successor.Name == s.Name {
-				delay = time.Duration(i) * turnDelay
-				break
-			}
+		if delay += successorDelay; s.place(st) >= 0 {
+			delay = time.Duration(s.place(st)) * turnDelay
 		}
 	}
 	return from.Add(delay)
+}
+
+// place returns the place of this session among the successors that a release names; -1 if it names others, or none.
+func (s *Session) place(st *storedClaim) int {
+	return slices.IndexFunc(st.successors, func(to record.Successor) bool {
+		return to.ID == record.QueueID(s.id) || to.ID == "" && to.Name == s.Name
+	})
 }
 
 // weight is rendezvous hashing: of all sessions, that with the greatest weight for a thing comes first.

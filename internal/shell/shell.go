@@ -95,9 +95,15 @@ func (s *Shell) Start(now time.Time, rules *core.Rules, started time.Time) {
 	}
 }
 
-// Return ends the run.
+// Return ends the run. A term is over before, but if the loop has panicked: then it ends at once.
 func (s *Shell) Return(now time.Time) {
+	if s.term != nil {
+		s.core.Notice(now, core.End{Term: s.term.Core, Why: core.Closed})
+	}
 	s.core.Notice(now, core.EndRun{})
+	if s.term != nil {
+		s.follow(now, s.term)
+	}
 	s.returned = true
 }
 

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,4 +115,19 @@ func TestOnNextIsDueByTheOrderOfDecisionsNotOfReports(t *testing.T) {
 	_, due = s.NextCall(time.Now())
 	g.Expect(due).To(BeFalse())
 	g.Expect(d.calls).To(Equal(1))
+}
+
+// Whoever asks for a lease may use it later: the term may be over then, and its session renewed for others.
+func TestTheLeaseOfATermIsNotLengthenedOnceItWasAskedFor(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	session := &atomic.Pointer[core.Lease]{}
+	session.Store(term(now, core.Follower, time.Second).Lease())
+	shown := &Term{}
+	shown.SetLease(&core.Lease{State: core.Leader, Session: session})
+	before := shown.Lease()
+	session.Store(term(now, core.Follower, time.Minute).Lease())
+	g.Expect(before.State).To(Equal(core.Leader))
+	g.Expect(before.Left(now, lease.SinceBoot)).To(Equal(time.Second))
+	g.Expect(shown.Leads(now.Add(2*time.Second), lease.SinceBoot)).To(BeTrue())
 }

@@ -16,8 +16,15 @@ type Term struct {
 	lease  atomic.Pointer[core.Lease]
 }
 
-// Lease returns the lease, as it is now.
-func (t *Term) Lease() *core.Lease { return t.lease.Load() }
+// Lease returns the lease, as it is now. Nothing changes it any more: it may be used later, when the term is over and its session is renewed for others.
+func (t *Term) Lease() *core.Lease {
+	for {
+		l := t.lease.Load()
+		if last := l.Last(); l == t.lease.Load() {
+			return last
+		}
+	}
+}
 
 // SetLease has others see a lease from now on.
 func (t *Term) SetLease(l *core.Lease) { t.lease.Store(l) }

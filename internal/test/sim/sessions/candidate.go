@@ -26,6 +26,7 @@ type candidate struct {
 
 	running, looping, returning bool
 	restarts                    bool // it is started again when its run has returned
+	panicked                    time.Time
 
 	// What is judged.
 	asked    bool   // to give up the key since it last led
@@ -195,14 +196,7 @@ func (c *candidate) returnWhenIdle() {
 		c.p.w.note(c.name(), "returned")
 		if again := c.restarts && !c.p.stopping && !c.p.w.closing; again {
 			c.restarts = false
-			c.p.w.After(c.p.w.script.ttl/10, func() {
-				c.p.act(func() {
-					if !c.running && !c.p.stopping {
-						c.start()
-						c.p.goOn()
-					}
-				})
-			})
+			c.startAgain()
 		}
 	}
 }
@@ -213,6 +207,32 @@ func (c *candidate) stop() {
 		c.asked = true
 		c.report(c.shell.Stop(c.p.now()))
 	}
+}
+
+// panics ends the loop, and with it the run.
+func (c *candidate) panics() {
+	if c.looping {
+		c.asked, c.looping, c.running, c.panicked = true, false, false, c.p.w.Now
+		c.shell.Return(c.p.now())
+		c.waker.Stop()
+		c.startAgain()
+	}
+}
+
+// startAgain has the candidate start again soon, once work and callbacks of the last run have returned.
+func (c *candidate) startAgain() {
+	c.p.w.After(c.p.w.script.ttl/10, func() {
+		c.p.act(func() {
+			switch {
+			case c.running || c.p.stopping || c.p.w.closing:
+			case c.busy():
+				c.startAgain()
+			default:
+				c.start()
+				c.p.goOn()
+			}
+		})
+	})
 }
 
 // end ends the term for a reason of the user's.

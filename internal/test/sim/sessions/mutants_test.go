@@ -223,8 +223,22 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "leave a key to no successor", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
-		"			if successor.ID ==",
-		"			if !MUTANT && successor.ID ==",
+		"		return to.ID ==",
+		"		return !MUTANT && to.ID ==",
+	}}},
+	{Name: "lead on after the loop has panicked", Promise: "P7", Patches: []mutation.Patch{{
+		"internal/shell/shell.go",
+		"	if s.term != nil {\n		s.core.Notice(now, core.End{",
+		"	if s.term != nil && !MUTANT {\n		s.core.Notice(now, core.End{",
+	}, {
+		"internal/shell/shell.go",
+		"	if s.term != nil {\n		s.follow(now, s.term)\n	}\n	s.returned",
+		"	if s.term != nil && !MUTANT {\n		s.follow(now, s.term)\n	}\n	s.returned",
+	}}},
+	{Name: "release at once what a loop that panicked has left", Promise: "P3", Patches: []mutation.Patch{{
+		"internal/session/claim.go",
+		"			st.keptUntil = now.Add(c.s.Timing.TTL)\n",
+		"			if !MUTANT { st.keptUntil = now.Add(c.s.Timing.TTL) }\n",
 	}}},
 
 	// records.go and release.go.
@@ -234,8 +248,8 @@ var mutants = []mutation.Mutant{
 		"	r.StandDownMs, r.Won = record.Milliseconds(wait), string(won); if MUTANT { r.StandDownMs = 0 }\n",
 	}, {
 		"internal/session/vacancy.go",
-		"	switch {\n	case before.kind == claimed",
-		"	if MUTANT { return 0 }\n	switch {\n	case before.kind == claimed",
+		"c *storedClaim, r *record.Record) time.Duration {\n",
+		"c *storedClaim, r *record.Record) time.Duration {\n	if MUTANT { return 0 }\n",
 	}}},
 	{Name: "state no wait in the release of a claim, and know of none", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/claim.go",
@@ -243,8 +257,8 @@ var mutants = []mutation.Mutant{
 		"	if MUTANT { return 0 }; return max(0, c.term.LeadsFrom.Sub(now))\n",
 	}, {
 		"internal/session/vacancy.go",
-		"	switch {\n	case before.kind == claimed",
-		"	if MUTANT { return 0 }\n	switch {\n	case before.kind == claimed",
+		"c *storedClaim, r *record.Record) time.Duration {\n",
+		"c *storedClaim, r *record.Record) time.Duration {\n	if MUTANT { return 0 }\n",
 	}}},
 	{Name: "release a session while work goes on", Promise: "P3", Patches: []mutation.Patch{{
 		"internal/session/release.go",
@@ -258,8 +272,8 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "try once to release a claim that the process does not hold", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/release.go",
-		"|| c.step == Finished || c.step == Watching) {",
-		"|| c.step == Finished || !MUTANT && c.step == Watching) {",
+		"|| c.step == Finished || c.step == Watching {",
+		"|| c.step == Finished || !MUTANT && c.step == Watching {",
 	}}},
 }
 

@@ -90,6 +90,7 @@ const (
 	stop
 	crash
 	stopKey
+	loopPanics
 	resign
 	transfer
 	evict
@@ -108,7 +109,7 @@ const (
 )
 
 var actNames = [numActs]string{
-	"starts", "is stopped", "crashes", "stops a key", "resigns a key", "hands a key over", "an operator evicts a claim",
+	"starts", "is stopped", "crashes", "stops a key", "the loop of a key panics", "resigns a key", "hands a key over", "an operator evicts a claim",
 	"a stranger writes a claim of a session that never was", "a stranger takes a claim with a session of its own", "a stranger closes a session", "a stranger overwrites a session",
 	"a stranger forges the release of a claim", "a stranger forges the release of a session", "a stranger restores an older record", "a clone renews a session",
 	"a stranger writes that the bucket is settled", "history goes back", "the bucket is made again",

@@ -187,6 +187,8 @@ func (w *world) perform(a *act) {
 		w.crash(p, a)
 	case stopKey:
 		p.act(func() { c.restarts = true; c.stop(); p.goOn() })
+	case loopPanics:
+		p.act(func() { c.panics(); p.goOn() })
 	case resign:
 		p.act(func() { c.end(core.Resigned); p.goOn() })
 	case transfer:
