@@ -57,12 +57,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	st, states := m.s.Status(), map[core.State]int{}
-	m.s.driver.Lock()
-	for c := range m.s.claims {
-		states[stateOf(c, time.Now())]++
-	}
-	m.s.driver.Unlock()
+	st, states := m.s.status()
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}

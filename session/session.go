@@ -367,20 +367,25 @@ type Status struct {
 
 // Status returns a snapshot. It sends no request and never waits.
 func (s *Session) Status() Status {
+	st, _ := s.status()
+	return st
+}
+
+// status returns a snapshot, and how many elections are in each state.
+func (s *Session) status() (Status, map[core.State]int) {
 	s.driver.Lock()
 	defer s.driver.Unlock()
-	of := s.driver.Session()
-	left := max(0, of.Left(time.Now()))
-	st := Status{
-		ID: s.driver.ID(), Open: left > 0 && of.Knows(), LeaseRemaining: left, TTL: s.timing.TTL, Keys: len(s.elections), Others: of.Others(), Requests: s.driver.Requests(),
-	}
+	of, now, states := s.driver.Session(), time.Now(), map[core.State]int{}
 	for c := range s.claims {
-		if stateOf(c, time.Now()) == core.Leader {
-			st.Led++
-		}
+		states[stateOf(c, now)]++
+	}
+	left := max(0, of.Left(now))
+	st := Status{
+		ID: s.driver.ID(), Open: left > 0 && of.Knows(), LeaseRemaining: left, TTL: s.timing.TTL, Keys: len(s.elections), Led: states[core.Leader],
+		Others: of.Others(), Requests: s.driver.Requests(),
 	}
 	if _, err := s.driver.Failure(); err != nil {
 		st.LastError = kv.Describe(err).Error()
 	}
-	return st
+	return st, states
 }
