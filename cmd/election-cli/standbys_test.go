@@ -43,29 +43,37 @@ func (f *fixture) codes(args ...string) (codes []string, exit int) {
 	return codes, exit
 }
 
+// expectCodes waits until a check finds the problems, and has the exit code. An answer may come too late for one check.
+func (f *fixture) expectCodes(codes []string, exit int, args ...string) {
+	f.T.Helper()
+	f.Eventually(func() []any {
+		codes, exit := f.codes(args...)
+		return []any{codes, exit}
+	}).Should(Equal([]any{codes, exit}))
+}
+
 func TestALeaderAloneIsAWarningUntilAnotherCandidateWouldTakeOver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, healthyTTL)
 	f.StartLeader()
-	codes, exit := f.codes("jobs")
-	f.Expect([]any{codes, exit}).To(Equal([]any{[]string{"no-standby jobs"}, 1}))
-	_, stdout, _ := f.run("check")
-	f.Expect(stdout).To(ContainSubstring(`no-standby: nobody would take over "jobs" from "web-1": no other candidate answers. Fix: start the program on another host too, or read its log`))
-	codes, exit = f.codes("jobs", "--ignore", "no-standby")
-	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}))
+	f.expectCodes([]string{"no-standby jobs"}, 1, "jobs")
+	says := func(args ...string) func() string {
+		return func() string {
+			_, stdout, _ := f.run(args...)
+			return stdout
+		}
+	}
+	f.Eventually(says("check")).Should(ContainSubstring(`no-standby: nobody would take over "jobs" from "web-1": no other candidate answers. Fix: start the program on another host too, or read its log`))
+	f.expectCodes(nil, 0, "jobs", "--ignore", "no-standby")
 
 	second := f.standby("web-2", "jobs")
-	codes, exit = f.codes("jobs")
-	f.Expect([]any{codes, exit}).To(Equal([]any{[]string(nil), 0}))
+	f.expectCodes(nil, 0, "jobs")
 	second.Pause()
-	codes, _ = f.codes("jobs")
-	f.Expect(codes).To(Equal([]string{"no-standby jobs"}))
-	_, stdout, _ = f.run("check", "jobs", "--format", "nagios")
-	f.Expect(stdout).To(ContainSubstring("1 other candidate answers, and is not ready"))
+	f.expectCodes([]string{"no-standby jobs"}, 1, "jobs")
+	f.Eventually(says("check", "jobs", "--format", "nagios")).Should(ContainSubstring("1 other candidate answers, and is not ready"))
 	second.Resume()
 	f.ok("pause", "jobs")
-	codes, _ = f.codes("jobs")
-	f.Expect(codes).To(Equal([]string{"paused jobs"}), "a pause is wanted, and has a finding of its own")
+	f.expectCodes([]string{"paused jobs"}, 1, "jobs") // a pause is wanted, and has a finding of its own
 }
 
 func TestAMissingStandbyIsNoFindingWhereNoneIsNeededOrKnown(t *testing.T) {
