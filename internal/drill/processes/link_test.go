@@ -40,7 +40,7 @@ func connect(t *testing.T, rate float64) (*nats.Conn, *Link) {
 }
 
 // replyTimeout is the time after which a reply counts as lost.
-const replyTimeout = 100 * time.Millisecond
+const replyTimeout = time.Second
 
 // answered sends n requests at a time and returns how many replies arrived in time.
 func answered(nc *nats.Conn, n int, timeout time.Duration) int {
