@@ -221,7 +221,7 @@ func (c *Claim) seeLeader(now time.Time) (until time.Time) {
 	case !s.Knows():
 		return time.Time{} // what is known may be outdated
 	case c.term != nil:
-	case st.kind == claimed && s.others[st.owner] != nil && s.others[st.owner].status == open:
+	case st.kind == claimed && s.others[st.owner] != nil && s.others[st.owner].status == open && s.others[st.owner].revision > 0:
 		o := s.others[st.owner]
 		if at := s.passedOn(now, st); now.Before(at) { // it does not lead yet
 			return at

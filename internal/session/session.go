@@ -59,14 +59,15 @@ type Session struct {
 	tries      []try                       // writes of its record that are not verified
 	passed     passed                      // by the last renewal that is
 	renewAt    time.Time
-	readAt     time.Time // when to read everything; zero for never
-	readBegan  time.Time // when that was last begun
-	readFor    uint64    // the sequence that the read must show at least
-	pruneAt    time.Time // when to forget sessions that are over
-	slowReadAt time.Time // when to read everything though nothing asks for it
-	reading    uint64    // the read that is under way; 0 if none is
-	settledBy  uint64    // the own revision that the last write of the settled key demanded
-	closing    bool      // all of it is to end
+	readAt     time.Time       // when to read everything; zero for never
+	readBegan  time.Time       // when that was last begun
+	readFor    uint64          // the sequence that the read must show at least
+	pruneAt    time.Time       // when to forget sessions that are over
+	slowReadAt time.Time       // when to read everything though nothing asks for it
+	reading    uint64          // the read that is under way; 0 if none is
+	missing    map[string]bool // from the last read, though it was known
+	settledBy  uint64          // the own revision that the last write of the settled key demanded
+	closing    bool            // all of it is to end
 	limit      time.Time
 
 	own      map[string]*Claim // of the keys that this process campaigns for
@@ -103,6 +104,7 @@ func New(rules *Rules) *Session {
 		unproven: unproven{claims: map[*Claim]struct{}{}},
 		doubtful: map[string]bool{},
 		unwanted: map[string]bool{},
+		missing:  map[string]bool{},
 		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
 	}
 }
@@ -431,7 +433,9 @@ func (s *Session) verified(now time.Time, t try) {
 			break
 		}
 	}
-	s.readAt = time.Time{}
+	if len(s.missing) == 0 {
+		s.readAt = time.Time{}
+	}
 	length := s.Timing.LeaseTime()
 	next := &core.Lease{Timing: &s.Timing, State: core.Follower, Deadline: t.sent.Add(length)}
 	if s.lease == nil {
@@ -540,30 +544,42 @@ func (s *Session) read(now time.Time, r *Result) {
 		s.startAnew(now)
 		return
 	}
+	created := s.created
 	s.readFor, s.readAt, s.created = 0, time.Time{}, r.Created
 	var own *Change
-	revisions := make(map[string]uint64, len(r.Changes))
+	stored := make(map[string]*Change, len(r.Changes))
 	for i := range r.Changes {
 		if ch := &r.Changes[i]; ch.Key == SessionKey(s.id) {
 			own = ch
 		}
-		revisions[r.Changes[i].Key] = r.Changes[i].Revision
+		stored[r.Changes[i].Key] = &r.Changes[i]
 	}
-	s.correct(now, revisions, r.Position)
+	anew := !s.created.Equal(created)
+	s.correct(now, stored, r.Position, anew)
 	s.position = 0 // the consumer may be behind: it is no contradiction if several changes of a key are seen at once
 	for i := range r.Changes {
 		if ch := &r.Changes[i]; ch != own && !s.isBehind(ch, r.Position) {
 			s.apply(now, ch)
 		}
 	}
+	for id, o := range s.others { // also those that claims name which were not known
+		if o.status == open && o.revision <= r.Position && stored[SessionKey(id)] == nil {
+			s.missing[SessionKey(id)] = true
+		}
+	}
+	if len(s.missing) > 0 {
+		s.readBy(now.Add(readPause), 0)
+	}
 	s.position = r.Position
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {
 	case own != nil:
 		s.ownSeen(now, own)
-	case s.step == Open:
+	case s.step == Open && anew:
 		s.lose(now, core.BucketReplaced, "its record is gone")
 		return
+	case s.step == Open: // the server says more for certain when the session is renewed
+		s.renewAt = now
 	case s.step == Opening: // the write that was to open it was not applied, and may be later
 		s.enter(NotOpen)
 		s.renewAt = now
@@ -579,18 +595,28 @@ func (s *Session) isBehind(ch *Change, position uint64) bool {
 }
 
 // correct forgets what a read shows not to be stored though it was known: a record has expired, or was stored in a history that was lost. What is stored
-// later than the read shows may be right.
-func (s *Session) correct(now time.Time, revisions map[string]uint64, position uint64) {
+// later than the read shows may be right. What is missing is gone if the bucket was made anew, or if it is missing from the next read, too: the server leaves
+// out what is replaced before it comes to that, and may end the read before it has noticed by what.
+func (s *Session) correct(now time.Time, stored map[string]*Change, position uint64, anew bool) {
+	missing := map[string]bool{}
+	isGone := func(key string) bool {
+		if anew || s.missing[key] {
+			return true
+		}
+		missing[key] = true
+		return false
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
 		c := s.claims[key]
 		if own := s.own[key]; own != nil && own.term != nil && own.term.Number > position { // the read is of a replica that is behind
 			continue
 		}
-		switch stored := revisions[ClaimKey(key)]; {
+		switch ch := stored[ClaimKey(key)]; {
 		case c.revision > position, c.kind == unclaimed:
-		case stored > 0 && stored >= c.revision: // what is stored is applied next
-		case stored > 0:
+		case ch != nil && (ch.Revision > c.revision || ch.Revision == c.revision && ch.Record.Attempt == c.attempt): // what is stored is applied next
+		case ch != nil: // in a history that has gone back, though the revision may be the same
 			c.revision = 0
+		case !isGone(ClaimKey(key)):
 		default: // its owner may not know yet; and since the last read others may have come and gone
 			s.count(c, -1)
 			*c = storedClaim{kind: foreign, seen: s.moment(now)}
@@ -600,15 +626,16 @@ func (s *Session) correct(now time.Time, revisions map[string]uint64, position u
 		}
 	}
 	for id, o := range s.others {
-		switch stored := revisions[SessionKey(id)]; {
+		switch ch := stored[SessionKey(id)]; {
 		case o.revision > position:
-		case stored > 0 && stored >= o.revision:
-		case stored > 0:
+		case ch != nil && ch.Revision >= o.revision:
+		case ch != nil:
 			o.revision = 0
-		case o.status == open:
+		case o.status == open && isGone(SessionKey(id)):
 			o.status, o.closedAt, o.overAt = vanished, s.moment(now), now
 		}
 	}
+	s.missing = missing
 }
 
 // Seen takes changes in the order in which they were stored. position is the sequence up to which the consumer has delivered everything.
@@ -687,8 +714,12 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 		c.known = s.leadersBefore(now, &before, c, &ch.Record)
 		s.stray = s.stray || c.names(s.id)
 	}
-	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil { // its session has expired, or never was
-		s.others[c.owner] = &other{status: vanished, closedAt: s.moment(now)}
+	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil {
+		o := &other{}
+		if s.position > 0 { // its session has expired, or never was; else a read says so
+			o.status, o.closedAt = vanished, s.moment(now)
+		}
+		s.others[c.owner] = o
 	}
 	if own != nil {
 		s.count(c, 1)

@@ -56,7 +56,7 @@ func (c *storedClaim) take(ch *Change, now lease.Moment) bool {
 	}
 	r, known := &ch.Record, c.commitment
 	anybodys := c.kind == unclaimed || c.kind == released // the release may be of a term of which nothing is known
-	*c = storedClaim{kind: foreign, revision: ch.Revision, replaced: ch.Replaced, seen: now, keptUntil: c.keptUntil}
+	*c = storedClaim{kind: foreign, revision: ch.Revision, replaced: ch.Replaced, attempt: ch.Record.Attempt, seen: now, keptUntil: c.keptUntil}
 	wait, isRelease := r.IsRelease()
 	switch {
 	case r.Instance == "" || ch.Unconditional: // no session writes so

@@ -34,7 +34,7 @@ const chooser = "package mutant\n\nimport \"os\"\n\nvar chosen = os.Getenv(\"MUT
 var wanted = flag.Bool("mutants", false, "break the library in each way that the simulator must notice")
 
 // schedules is how many schedules the simulator may need.
-const schedules = "5000"
+const schedules = "20000"
 
 // Program is the tests of a package with all mutants.
 type Program string

@@ -119,8 +119,8 @@ func (w *world) judgeOverlap(key string, l *ledger, leaders []*candidate) {
 	}
 }
 
-// hiddenTTLs is after how many TTLs a session has read everything again though nothing asked for it.
-const hiddenTTLs = 42
+// hiddenTTLs is after how many TTLs a session has read everything again though nothing asked for it: 40 by its clock, which may be slow.
+const hiddenTTLs = 45
 
 // excuse returns why a process may have come to lead beside another: where history has gone back, for as long as two leases; and after a stranger has pretended
 // that a term or a session is over, if the process was not told of that term, or session, before it took the key. It returns "" if nothing excuses that.

@@ -14,11 +14,6 @@ var mutants = []mutation.Mutant{
 		"		return s.lapses(now, s.openedAt, 0), true\n",
 		"		if MUTANT { return now, true }; return s.lapses(now, s.openedAt, 0), true\n",
 	}}},
-	{Name: "show a renewal of a lease that others saw run out", Promise: "P5", Patches: []mutation.Patch{{
-		"internal/session/session.go",
-		"before != s.lease && before.Left(now, s.Boot) <= 0",
-		"!MUTANT && before != s.lease && before.Left(now, s.Boot) <= 0",
-	}}},
 	{Name: "wait for nobody over what a stranger wrote", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/vacancy.go",
 		"	case foreign: // the session",
@@ -150,18 +145,18 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "keep what a read shows not to be stored", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/session.go",
-		"	s.correct(now, revisions, r.Position)\n",
-		"	if !MUTANT { s.correct(now, revisions, r.Position) }\n",
+		"	s.correct(now, stored, r.Position, anew)\n",
+		"	if !MUTANT { s.correct(now, stored, r.Position, anew) }\n",
 	}}},
 	{Name: "take a session for open whose record has expired", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/session.go",
-		"		case o.status == open:\n			o.status, o.closedAt",
-		"		case !MUTANT && o.status == open:\n			o.status, o.closedAt",
+		"		case o.status == open && isGone(SessionKey(id)):\n			o.status, o.closedAt",
+		"		case !MUTANT && o.status == open && isGone(SessionKey(id)):\n			o.status, o.closedAt",
 	}}},
 	{Name: "read everything at each renewal", Promise: "P9", Patches: []mutation.Patch{{
 		"internal/session/session.go",
-		"	s.readAt = time.Time{}\n	length",
-		"	s.readAt = time.Time{}; if MUTANT { s.readAt = now }\n	length",
+		"	if len(s.missing) == 0 {\n		s.readAt = time.Time{}\n	}\n",
+		"	if len(s.missing) == 0 {\n		s.readAt = time.Time{}\n	}; if MUTANT { s.readAt = now }\n",
 	}}},
 	{Name: "never close a session whose lease has lapsed", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/session.go",
@@ -225,6 +220,11 @@ var mutants = []mutation.Mutant{
 		"internal/session/vacancy.go",
 		"		return to.ID ==",
 		"		return !MUTANT && to.ID ==",
+	}}},
+	{Name: "believe one read that the own session is gone", Promise: "P6", Patches: []mutation.Patch{{
+		"internal/session/session.go",
+		"	case s.step == Open && anew:\n",
+		"	case s.step == Open && (MUTANT || anew):\n",
 	}}},
 	{Name: "lead on after the loop has panicked", Promise: "P7", Patches: []mutation.Patch{{
 		"internal/shell/shell.go",

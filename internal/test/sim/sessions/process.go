@@ -117,7 +117,7 @@ func (p *process) goOn() {
 			p.call(&ops[i])
 		}
 		touched := p.session.Touched()
-		if p.w.Now.Before(p.stalls) && len(touched) > 0 {
+		if p.w.Now.Before(p.stalls) {
 			p.freeze(p.stalls)
 			p.stalled = true
 			p.act(func() {
@@ -225,6 +225,7 @@ func (p *process) call(op *session.Op) {
 		if f.replyLost || w.Now.Before(p.cutUntil) {
 			return
 		}
+		w.After(w.dice.UpTo(w.script.latency), func() { w.server.leaveOut(&r) })
 		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
 	})
 }

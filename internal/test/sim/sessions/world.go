@@ -270,7 +270,7 @@ func (w *world) playQuiet() {
 		}
 	}
 	for _, p := range w.processes {
-		if most := 2 + int(5*w.script.ttl/w.script.timing.Interval); !p.crashed && p.plan.workReturns == 0 && p.requests-requests[p] > most {
+		if most := 4 + int(5*w.script.ttl/w.script.timing.Interval); !p.crashed && p.plan.workReturns == 0 && p.requests-requests[p] > most {
 			w.fail("P9", p.name, fmt.Sprintf("made %d requests in 4 TTLs of quiet, more than %d", p.requests-requests[p], most))
 		}
 	}
