@@ -34,6 +34,7 @@ type process struct {
 	frozen     time.Time
 	stalls     time.Time // until then the goroutine that decides is not run once it has decided, and before claims have looked at that
 	stalled    bool
+	leftOut    bool      // something from its last read: that this happens to two in a row is too improbable
 	troubled   time.Time // when a fault last affected its requests or deliveries
 
 	renewed  renewed
@@ -225,7 +226,9 @@ func (p *process) call(op *session.Op) {
 		if f.replyLost || w.Now.Before(p.cutUntil) {
 			return
 		}
-		w.After(w.dice.UpTo(w.script.latency), func() { w.server.leaveOut(&r) })
+		if f.stale == 0 {
+			w.After(w.dice.UpTo(w.script.latency), func() { p.leftOut = !p.leftOut && w.server.leaveOut(&r) })
+		}
 		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
 	})
 }

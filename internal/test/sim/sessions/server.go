@@ -134,11 +134,13 @@ func (s *server) read(ago time.Duration, atLeast uint64) session.Result {
 }
 
 // leaveOut leaves out of a read what was replaced before the consumer came to it, though what replaced it was stored only after the read had ended.
-func (s *server) leaveOut(r *session.Result) {
+func (s *server) leaveOut(r *session.Result) (some bool) {
+	before := len(r.Changes)
 	r.Changes = slices.DeleteFunc(r.Changes, func(ch session.Change) bool {
 		e := s.keys[ch.Key]
 		return e != nil && e.Revision > r.Position
 	})
+	return len(r.Changes) < before
 }
 
 // rewinding is when history went back, and from which sequence on.
