@@ -217,7 +217,7 @@ func (e *Election) view() view {
 		}
 	}
 	if v.term != nil {
-		v.lease, v.led = v.term.Lease().Last(), v.term.Core.LedSince
+		v.lease, v.led = v.term.Lease(), v.term.Core.LedSince
 		v.ended, v.why = v.term.Core.Lease.State == core.Follower, Reason(v.term.Core.Reason)
 	}
 	return v

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/session"
 	"github.com/natscampaign/election/witness"
 )
@@ -25,7 +25,7 @@ func oneSession(tb testing.TB, n, ttls int) {
 	f := newFleet(tb, startServerProcess(tb), keysTTL, 1)
 	nc := f.connect()
 	js := f.jetStream(nc)
-	settledBucket(tb, js)
+	natstest.SettledBucket(tb, js, "SESSIONS", keysTTL)
 	before := heap()
 	begun := time.Now()
 	s, elections := lead(tb, js, "a", n)
@@ -45,17 +45,6 @@ func oneSession(tb testing.TB, n, ttls int) {
 	}
 	if err := s.Close(context.Background()); err != nil {
 		tb.Error(err)
-	}
-}
-
-// settledBucket makes a bucket for sessions that says it is older than any lease.
-func settledBucket(tb testing.TB, js jetstream.JetStream) {
-	ctx := context.Background()
-	if err := (kv.SessionsConfig{Name: "SESSIONS", TTL: keysTTL}).Create(ctx, js); err != nil {
-		tb.Fatal(err)
-	}
-	if _, err := js.Publish(ctx, "$KV.SESSIONS.settled", nil, jetstream.WithExpectLastSequencePerSubject(0)); err != nil {
-		tb.Fatal(err)
 	}
 }
 
@@ -146,7 +135,7 @@ func BenchmarkEndOfManyLeaders(b *testing.B) {
 func endOfManyLeaders(b *testing.B, way string) time.Duration {
 	server := startServerProcess(b)
 	f := newFleet(b, server, keysTTL, 1)
-	settledBucket(b, f.jetStream(f.connect()))
+	natstest.SettledBucket(b, f.jetStream(f.connect()), "SESSIONS", keysTTL)
 	leader := startChild(b, "TestSessionProcess", sessionProcess+"="+way, "NATS_URL="+server.url)
 	if line := leader.line(b); line != "leads" {
 		b.Fatal(line)

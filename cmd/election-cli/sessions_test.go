@@ -13,8 +13,8 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/checkup"
 	"github.com/natscampaign/election/internal/cli/look"
-	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/observe"
 	"github.com/natscampaign/election/session"
 )
@@ -25,14 +25,12 @@ type sessions struct{ *fixture }
 // sessionsTTL outlasts the stalls of a busy host.
 const sessionsTTL = 15 * time.Second
 
-// newSessions makes the bucket, and says in it that it is older than any lease: nobody waits for leaders of an earlier one.
+// newSessions makes the bucket, which is settled.
 func newSessions(t *testing.T) *sessions {
 	s := &sessions{newServer(t)}
 	js, err := jetstream.New(clitest.Connect(t, s.url, "").Conn)
 	s.Expect(err).NotTo(HaveOccurred())
-	s.Expect(kv.SessionsConfig{Name: "SESSIONS", TTL: sessionsTTL, Replicas: 1}.Create(t.Context(), js)).To(Succeed())
-	_, err = js.Publish(t.Context(), "$KV.SESSIONS.settled", nil, jetstream.WithExpectLastSequencePerSubject(0))
-	s.Expect(err).NotTo(HaveOccurred())
+	natstest.SettledBucket(t, js, "SESSIONS", sessionsTTL)
 	return s
 }
 

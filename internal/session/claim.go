@@ -214,6 +214,7 @@ func (c *Claim) decide(now time.Time, quiet bool) {
 // seeLeader reports who leads the key, if that has changed, and returns when to look again.
 func (c *Claim) seeLeader(now time.Time) (until time.Time) {
 	s, st := c.s, c.s.claim(c.key)
+	o := s.others[st.owner]
 	seen := core.Event{Kind: core.LeaderSeen, TTL: s.Timing.TTL}
 	switch {
 	case c.term != nil && c.term.Lease.State == core.Leader:
@@ -221,8 +222,7 @@ func (c *Claim) seeLeader(now time.Time) (until time.Time) {
 	case !s.Knows():
 		return time.Time{} // what is known may be outdated
 	case c.term != nil:
-	case st.kind == claimed && s.others[st.owner] != nil && s.others[st.owner].status == open && s.others[st.owner].revision > 0:
-		o := s.others[st.owner]
+	case st.kind == claimed && o != nil && o.status == open && o.revision > 0:
 		if at := s.passedOn(now, st); now.Before(at) { // it does not lead yet
 			return at
 		}

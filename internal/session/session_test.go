@@ -121,7 +121,7 @@ func (p *process) pass(d time.Duration) {
 	}
 }
 
-// Whoever reads a lease does not wait for the goroutine that decides, which may not be run for a while. What it has decided is to be seen in an order that is
+// A goroutine that reads a lease does not wait for the goroutine that decides, which may not be run for a while. What it has decided is to be seen in an order that is
 // safe at each step: first that a term is over, then that the others last longer.
 func TestARenewalLengthensNoTermThatItShowsToBeOver(t *testing.T) {
 	g := NewWithT(t)

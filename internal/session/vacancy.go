@@ -123,8 +123,10 @@ func (s *Session) turnAt(now time.Time, key string, st *storedClaim, waits bool)
 		}
 	}
 	if st.kind == released && len(st.successors) > 0 {
-		if delay += successorDelay; s.place(st) >= 0 {
-			delay = time.Duration(s.place(st)) * turnDelay
+		if place := s.place(st); place >= 0 {
+			delay = time.Duration(place) * turnDelay
+		} else {
+			delay += successorDelay
 		}
 	}
 	return from.Add(delay)

@@ -117,7 +117,7 @@ func TestOnNextIsDueByTheOrderOfDecisionsNotOfReports(t *testing.T) {
 	g.Expect(d.calls).To(Equal(1))
 }
 
-// Whoever asks for a lease may use it later: the term may be over then, and its session renewed for others.
+// A caller that asks for a lease may use it later: the term may be over then, and its session renewed for others.
 func TestTheLeaseOfATermIsNotLengthenedOnceItWasAskedFor(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
