@@ -144,7 +144,7 @@ func TestMemberOfTheSameNameReplacesTheOther(t *testing.T) {
 		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()
 		after(standDown + time.Second)
 		again := f.member("b", "shards", keys).start()
-		after(50 * time.Millisecond) // its keys are handed over, and a plan may come a few milliseconds after the last
+		after(10 * time.Millisecond) // its keys are handed over, and a plan may come a few milliseconds after the last
 		f.Expect(b.result).To(HaveLen(1))
 		err := b.end()
 		f.Expect(err).To(MatchError(group.ErrReplaced))
