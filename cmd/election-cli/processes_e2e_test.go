@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net"
 	"os"
@@ -78,6 +79,13 @@ const busyGap = 50 * time.Millisecond
 // repeats a drill that failed by those alone, with twice the times. Whatever else a drill finds fails the test at once.
 func drillWith(t *testing.T, args ...string) *chaos.Report {
 	t.Helper()
+	return drillInTime(t, func(*chaos.Report) bool { return true }, args...)
+}
+
+// drillInTime is drillWith for a test that has a time limit of its own: inTime says whether a drill kept to it. The last drill that it repeats
+// has four times the times of the first, and need not have kept to the limit.
+func drillInTime(t *testing.T, inTime func(*chaos.Report) bool, args ...string) *chaos.Report {
+	t.Helper()
 	skipWithoutProcesses(t)
 	g := NewWithT(t)
 	for ttl := 2 * time.Second; ; ttl *= 2 {
@@ -89,9 +97,11 @@ func drillWith(t *testing.T, args ...string) *chaos.Report {
 		if json.Unmarshal(stdout.Bytes(), &r) == nil {
 			expectSchema(g, "drill-processes", stdout.String())
 			wrong := r.Overlap > 0 || r.WorkOverlap > 0 || r.Overtaken > 0 || r.OutOfOrder > 0 || r.TermsOutOfOrder > 0
-			busy := time.Duration(r.LongestGap) > busyGap && ttl < 8*time.Second
-			if (err != nil || r.Records <= 50) && !wrong && busy {
-				t.Logf("this host is too busy for a TTL of %v: the longest pause was %v, %s", ttl, time.Duration(r.LongestGap), r.FailureReason())
+			failed := err != nil || r.Records <= 50
+			late := failed && time.Duration(r.LongestGap) > busyGap || !failed && !inTime(&r)
+			if late && !wrong && ttl < 8*time.Second {
+				t.Logf("this host is too busy for a TTL of %v: the longest pause was %v, %s", ttl, time.Duration(r.LongestGap),
+					cmp.Or(r.FailureReason(), "and a fault lasted longer than this test allows"))
 				continue
 			}
 		}
@@ -161,12 +171,15 @@ func TestAnInterruptedDrillEndsItsProcessesAndRemovesItsFiles(t *testing.T) {
 func TestKilledLeaderOfADrillWithAWitnessIsReplacedWithinItsLease(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	r := drillWith(t, "--witness", "--fault", "kill")
-	kill := slices.IndexFunc(r.Faults, func(f drill.Fault) bool { return f.Kind == "kill" })
-	g.Expect(kill).NotTo(Equal(-1))
-	for _, took := range r.Faults[kill].Failover {
-		g.Expect(took).To(BeNumerically("<", float64(r.TTL)/2), "a lease is over after more than half of the TTL")
+	longest := func(r *chaos.Report) float64 {
+		kill := slices.IndexFunc(r.Faults, func(f drill.Fault) bool { return f.Kind == "kill" })
+		g.Expect(kill).NotTo(Equal(-1))
+		return slices.Max(r.Faults[kill].Failover)
 	}
+	// The lease of a leader that is killed is over after more than half of the TTL, for most kills.
+	inTime := func(r *chaos.Report) bool { return longest(r) < float64(r.TTL)/2 }
+	r := drillInTime(t, inTime, "--witness", "--fault", "kill")
+	g.Expect(longest(r)).To(BeNumerically("<", float64(r.TTL)/2))
 }
 
 // A session campaigns for all keys of its process. Closing it, its death and its lost link concern all of them, a transfer only one.

@@ -158,11 +158,12 @@ func (f *fleet) stopAll() {
 	}
 }
 
-// awaitConnections waits until all candidates are connected, for at most cleanupTimeout.
+// awaitConnections waits until the server answers all candidates, for at most cleanupTimeout. That a client says that it is connected is not
+// enough: it notices that its link was cut only some time after the link has healed.
 func (f *fleet) awaitConnections(ctx context.Context) error {
 	deadline := time.Now().Add(cleanupTimeout)
 	for _, c := range f.candidates {
-		for !c.client.Conn.IsConnected() && time.Now().Before(deadline) {
+		for c.client.Conn.FlushTimeout(reconnectWait) != nil && time.Now().Before(deadline) {
 			if err := timeutil.Pause(ctx, time.Millisecond); err != nil {
 				return err
 			}
