@@ -441,6 +441,7 @@ func (c *Claim) seen(now time.Time, st *storedClaim) {
 	case c.term == nil, st.names(c.s.id) && st.revision == c.term.Number:
 	case st.kind == released && st.owner == c.s.id && c.step == Giving: // the answer to the release did not come
 		c.over(now, core.Ending{How: core.KeyReleased})
+	case c.step == Giving && c.underWay: // the answer to the release says whether this has replaced it
 	case st.kind == unclaimed:
 		c.lost(now, core.Deleted)
 	default:
@@ -529,8 +530,17 @@ func (c *Claim) give(now time.Time) {
 	if c.target != (record.Successor{}) {
 		r.SetSuccessors([]record.Successor{c.target})
 	}
-	c.write(r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, _ core.Outcome) {
-		c.again = now.Add(timing.MinPause) // unless it was applied: then the term is over
+	c.write(r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, outcome core.Outcome) {
+		st := s.claim(c.key)
+		switch {
+		case c.step != Giving: // it is seen to be stored
+		case outcome == core.Applied: // and was replaced before it was seen
+			c.over(now, core.Ending{How: core.KeyReleased})
+		case st.revision != t.Number:
+			c.seen(now, st)
+		default:
+			c.again = now.Add(timing.MinPause)
+		}
 	})
 }
 

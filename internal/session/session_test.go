@@ -38,6 +38,9 @@ type process struct {
 	now    time.Time
 	works  bool   // work goes on
 	failed string // the key whose writes fail
+
+	applied func(key string) // is called when a write is applied, before its answer comes; may be nil
+	failing func()           // is called before a write fails; may be nil
 }
 
 // newProcess returns a process that leads the key.
@@ -86,10 +89,17 @@ func (p *process) decide() (more bool) {
 			continue
 		}
 		if op.Key == p.failed {
+			if p.failing != nil {
+				p.failing()
+			}
 			p.Done(p.now, op.ID, &session.Result{Outcome: core.Failed})
 			continue
 		}
-		p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+		revision := p.b.put(op.Key, record.Parse(op.Value, 0), false)
+		if p.applied != nil {
+			p.applied(op.Key)
+		}
+		p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: revision})
 	}
 	touched := p.Touched()
 	for _, c := range p.claims {
@@ -186,4 +196,39 @@ func TestAClaimThatNobodyHoldsIsReleasedThoughOneReleaseFails(t *testing.T) {
 	p.pass(10 * time.Second)
 	_, released := p.b.stored[session.ClaimKey("k")].Record.IsRelease()
 	g.Expect(released).To(BeTrue())
+}
+
+// A consumer leaves out what is replaced before it is delivered.
+func TestAReleaseThatTheNextLeaderHasReplacedBeforeItsAnswerCameIsARelease(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	term := c.Term()
+	p.applied = func(key string) {
+		g.Expect(key).To(Equal(session.ClaimKey("k")))
+		p.applied = nil
+		p.b.put(key, record.Record{Name: "b", Instance: "b's"}, false)
+		p.b.undelivered = p.b.undelivered[1:]
+		p.deliver()
+	}
+	c.Notice(p.now, core.End{Term: term, Why: core.Resigned})
+	for range 10 {
+		p.goOn()
+	}
+	g.Expect(c.Term()).NotTo(BeIdenticalTo(term))
+	g.Expect(term.Outcome.How).To(Equal(core.KeyReleased))
+}
+
+func TestAReleaseThatIsRefusedBecauseSomebodyElseHasTheKeyIsNone(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	term := c.Term()
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "b", Instance: "b's"}, false)
+	p.failed = session.ClaimKey("k")
+	p.failing = p.deliver
+	c.Notice(p.now, core.End{Term: term, Why: core.Resigned})
+	for range 10 {
+		p.goOn()
+	}
+	g.Expect(c.Term()).NotTo(BeIdenticalTo(term))
+	g.Expect([]any{term.Outcome.How, term.LostBy}).To(Equal([]any{core.KeyLost, core.Overwritten}))
 }
