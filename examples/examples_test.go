@@ -96,14 +96,13 @@ func alone(t *testing.T, program string) string {
 func output(t *testing.T, program string) string {
 	t.Helper()
 	s := start(t, nil, program)
-	NewWithT(t).Eventually(s, patience).Should(gexec.Exit(0))
-	text := string(s.Err.Contents())
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(text)
+			t.Log(string(s.Err.Contents()))
 		}
 	})
-	return text
+	NewWithT(t).Eventually(s, patience).Should(gexec.Exit(0))
+	return string(s.Err.Contents())
 }
 
 // values returns what the group of an expression matched, in order, without repetitions that follow each other.

@@ -56,7 +56,7 @@ func TestAnIntervalThatDoesNotFitTheBucketIsRefusedWithItsBounds(t *testing.T) {
 	f := newFixture(t, timing.DefaultTTL)
 	for key, c := range commandsThatLead(t) {
 		args := []string{c.args[0], "--interval", "13401ms", "-s", f.Server.URL()}
-		code, stdout, stderr := runInProcess(append(args, c.args[1:]...)...)
+		code, stdout, stderr := runBinary(t, append(args, c.args[1:]...)...)
 		f.Expect(code).To(Equal(c.code), stderr)
 		f.Expect(stdout+stderr).NotTo(Or(ContainSubstring("started"), ContainSubstring("State changed")), "it is refused before the campaign starts")
 		for _, text := range []string{"13.401s", "TTL of 15s", "use 10ms to 13.4s", "or leave --interval out"} {

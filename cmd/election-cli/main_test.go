@@ -110,7 +110,8 @@ func runBinary(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// runInProcess runs a command line in this process.
+// runInProcess runs a command line in this process. A test that runs beside others must not do so with run, which reaps all children of its
+// process, and so those of the other tests.
 func runInProcess(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(args, strings.NewReader(""), &out, &err)

@@ -93,10 +93,10 @@ func member(ctx context.Context, log *slog.Logger, name string) error {
 		defer func() {
 			log.Info("Consumed", "name", name, "partition", partition, "term", term.Number, "position", s.Position, "orders", s.Orders)
 		}()
-		return consume(ctx, orders, partition, &s, func() error {
+		return consume(ctx, orders, partition, &s, func(s state) error {
 			value, err := json.Marshal(s)
 			if err == nil {
-				_, err = states.Put(ctx, partition, value)
+				_, err = states.Put(context.WithoutCancel(ctx), partition, value) // also while the partition is handed over: what is known of s stays true
 			}
 			return err
 		})
@@ -105,7 +105,7 @@ func member(ctx context.Context, log *slog.Logger, name string) error {
 
 // consume adds the orders of a partition to its state, in order, from the one after its position on, until ctx ends. It stores the state after
 // each batch. What was not stored is read again, by this leader or the next: at least once, and once in the state.
-func consume(ctx context.Context, orders jetstream.Stream, partition string, s *state, store func() error) error {
+func consume(ctx context.Context, orders jetstream.Stream, partition string, s *state, store func(state) error) error {
 	consumer, err := orders.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{"orders." + partition + ".>"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.Position + 1,
 	})
@@ -126,8 +126,11 @@ func consume(ctx context.Context, orders jetstream.Stream, partition string, s *
 		if next.Orders == before || ctx.Err() != nil {
 			continue
 		}
-		if *s = next; err == nil {
-			err = store()
+		if err == nil {
+			err = store(next)
+		}
+		if err == nil {
+			*s = next
 		}
 	}
 	if ctx.Err() != nil {
