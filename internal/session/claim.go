@@ -62,6 +62,8 @@ type held struct {
 	endedAt  time.Time        // when leadership ended; zero before
 	told     bool             // that was reported
 	limit    time.Time        // of all tries to release
+
+	mayBeReleased bool // a release was not answered
 }
 
 // Campaign returns the claim of a key that the process is to campaign for. There is one for each key.
@@ -439,9 +441,11 @@ func (c *Claim) seen(now time.Time, st *storedClaim) {
 	c.refused = false
 	switch {
 	case c.term == nil, st.names(c.s.id) && st.revision == c.term.Number:
-	case st.kind == released && st.owner == c.s.id && c.step == Giving: // the answer to the release did not come
+	case c.step == Giving && st.kind == released && st.owner == c.s.id: // the answer to the release did not come
 		c.over(now, core.Ending{How: core.KeyReleased})
 	case c.step == Giving && c.underWay: // the answer to the release says whether this has replaced it
+	case c.step == Giving && c.mayBeReleased && st.kind == claimed: // it was, and another session was quick
+		c.over(now, core.Ending{How: core.KeyReleased})
 	case st.kind == unclaimed:
 		c.lost(now, core.Deleted)
 	default:
@@ -532,6 +536,7 @@ func (c *Claim) give(now time.Time) {
 	}
 	c.write(r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, outcome core.Outcome) {
 		st := s.claim(c.key)
+		c.mayBeReleased = c.mayBeReleased || c.step == Giving && outcome == core.Unknown
 		switch {
 		case c.step != Giving: // it is seen to be stored
 		case outcome == core.Applied: // and was replaced before it was seen

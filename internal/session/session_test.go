@@ -39,8 +39,8 @@ type process struct {
 	works  bool   // work goes on
 	failed string // the key whose writes fail
 
-	applied func(key string) // is called when a write is applied, before its answer comes; may be nil
-	failing func()           // is called before a write fails; may be nil
+	applied func(key string) core.Outcome // is called when a write is applied, and returns what the answer says; may be nil
+	failing func()                        // is called before a write fails; may be nil
 }
 
 // newProcess returns a process that leads the key.
@@ -95,11 +95,11 @@ func (p *process) decide() (more bool) {
 			p.Done(p.now, op.ID, &session.Result{Outcome: core.Failed})
 			continue
 		}
-		revision := p.b.put(op.Key, record.Parse(op.Value, 0), false)
+		r := session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)}
 		if p.applied != nil {
-			p.applied(op.Key)
+			r.Outcome = p.applied(op.Key)
 		}
-		p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: revision})
+		p.Done(p.now, op.ID, &r)
 	}
 	touched := p.Touched()
 	for _, c := range p.claims {
@@ -199,23 +199,28 @@ func TestAClaimThatNobodyHoldsIsReleasedThoughOneReleaseFails(t *testing.T) {
 }
 
 // A consumer leaves out what is replaced before it is delivered.
-func TestAReleaseThatTheNextLeaderHasReplacedBeforeItsAnswerCameIsARelease(t *testing.T) {
-	g := NewWithT(t)
-	p, c := newProcess(t, "k")
-	term := c.Term()
-	p.applied = func(key string) {
-		g.Expect(key).To(Equal(session.ClaimKey("k")))
-		p.applied = nil
-		p.b.put(key, record.Record{Name: "b", Instance: "b's"}, false)
-		p.b.undelivered = p.b.undelivered[1:]
-		p.deliver()
+func TestAReleaseThatTheNextLeaderHasReplacedBeforeItWasSeenIsARelease(t *testing.T) {
+	for name, answer := range map[string]core.Outcome{"the answer comes later": core.Applied, "no answer comes": core.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p, c := newProcess(t, "k")
+			term := c.Term()
+			p.applied = func(key string) core.Outcome {
+				g.Expect(key).To(Equal(session.ClaimKey("k")))
+				p.applied = nil
+				p.b.put(key, record.Record{Name: "b", Instance: "b's"}, false)
+				p.b.undelivered = p.b.undelivered[1:]
+				p.deliver()
+				return answer
+			}
+			c.Notice(p.now, core.End{Term: term, Why: core.Resigned})
+			for range 10 {
+				p.goOn()
+			}
+			g.Expect(c.Term()).NotTo(BeIdenticalTo(term))
+			g.Expect(term.Outcome.How).To(Equal(core.KeyReleased))
+		})
 	}
-	c.Notice(p.now, core.End{Term: term, Why: core.Resigned})
-	for range 10 {
-		p.goOn()
-	}
-	g.Expect(c.Term()).NotTo(BeIdenticalTo(term))
-	g.Expect(term.Outcome.How).To(Equal(core.KeyReleased))
 }
 
 func TestAReleaseThatIsRefusedBecauseSomebodyElseHasTheKeyIsNone(t *testing.T) {
