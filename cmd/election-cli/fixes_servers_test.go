@@ -125,7 +125,7 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 		delay = min(delay+time.Second, maxDelay)
 		s.cluster.Delay(name, delay)
 		return s.tryToFind("replicas-lagging", "--timeout", clitest.Timeout)
-	}).WithTimeout(2 * clitest.Timeout).WithPolling(time.Second).ShouldNot(BeNil())
+	}).WithTimeout(4 * clitest.Timeout).WithPolling(time.Second).ShouldNot(BeNil())
 	s.T.Log("the network takes ", delay)
 	return mendNetwork, stopWriting
 }

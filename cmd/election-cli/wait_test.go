@@ -76,7 +76,6 @@ const longEnough = "5s"
 func TestWaitExits124AfterMaxWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
-	f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0}))
 	for want, args := range map[string][]string{
 		`"jobs" did not get a leader within 5s; 'election-cli check jobs' says why`:           {"jobs"},
 		`"jobs" did not get the leader "web-2" within 5s; 'election-cli check jobs' says why`: {"jobs", "--leader", "web-2"},
@@ -86,6 +85,7 @@ func TestWaitExits124AfterMaxWait(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
+			f.Put("jobs", clitest.LeaderRecord("web-1", clitest.Record{"term": 0})) // not sooner: a subtest that runs beside others may begin late
 			code, stdout, stderr := f.run(append([]string{"wait", "--max-wait", longEnough}, args...)...)
 			g.Expect([]any{code, stdout}).To(Equal([]any{supervise.ExitTimedOut, ""}), stderr)
 			g.Expect(stderr).To(ContainSubstring(want))

@@ -201,6 +201,7 @@ func TestWatchGivesTheReasonOfAChangeAndTheOperatorOfAnEviction(t *testing.T) {
 	link.Heal()
 	f.Expect(w.next(observe.Elected, "web-2").Reason).To(Equal(election.ReasonReleased))
 	w.next(observe.Leading, "web-2")
+	f.Eventually(e.IsLeader).Should(BeTrue()) // its record may be seen before it has the answer
 	f.Expect(e.Resign(t.Context())).To(Succeed())
 	f.Expect(w.next(observe.Released, "web-2").Reason).To(Equal(election.ReasonResigned))
 
