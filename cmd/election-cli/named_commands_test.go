@@ -65,7 +65,7 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 			if strings.HasSuffix(c.state, "paused") {
 				f.ok("pause", "jobs", "--force", "--bucket", "OTHER")
 			}
-			_, stdout, stderr := f.run(append([]string{c.args[0], c.args[1], "--bucket", "OTHER"}, c.args[2:]...)...)
+			_, stdout, stderr := runAnswered(f.run, append([]string{c.args[0], c.args[1], "--bucket", "OTHER"}, c.args[2:]...)...)
 			t.Log(stdout + stderr)
 			named := commands(stdout + stderr)
 			f.Expect(named).NotTo(BeEmpty())
