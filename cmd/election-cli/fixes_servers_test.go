@@ -127,7 +127,7 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 		return s.tryToFind("replicas-lagging", "--timeout", clitest.Timeout)
 	}).WithTimeout(4 * clitest.Timeout).WithPolling(time.Second).ShouldNot(BeNil())
 	s.T.Log("the network takes ", delay)
-	s.cluster.Delay(name, min(delay+2*time.Second, maxDelay)) // on a busy host it may lag now and then only
+	s.cluster.Delay(name, min(delay+time.Second/2, maxDelay)) // on a busy host it may lag now and then only
 	return mendNetwork, stopWriting
 }
 

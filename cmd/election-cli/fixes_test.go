@@ -440,7 +440,8 @@ func (f *fixing) lookUp(code string, args ...any) *checkup.ElectionFinding {
 func (f *fixing) finds(code string, args ...any) (fix string) {
 	f.T.Helper()
 	var found *checkup.ElectionFinding
-	f.Eventually(func() (_ any, err error) { found, err = f.tryToFind(code, args...); return found, err }).ShouldNot(BeNil(), code)
+	f.Eventually(func() (_ any, err error) { found, err = f.tryToFind(code, args...); return found, err }).
+		WithTimeout(4*clitest.Timeout).ShouldNot(BeNil(), code) // a look may fail that a slow replica answers
 	f.found = true
 	f.T.Logf("%s: %s. Fix: %s", code, found.Message, found.Fix)
 	return found.Fix

@@ -132,18 +132,20 @@ func TestResignAsksOnlyIfNoOtherCandidateIsReady(t *testing.T) {
 
 func TestCandidatesListsTheLeaderFirst(t *testing.T) {
 	f := startFleet(t, "web-3", "web-2")
-	stdout := f.ok("candidates", "jobs", "--json")
 	var found []look.Candidate
-	f.Expect(json.Unmarshal([]byte(stdout), &found)).To(Succeed())
-	shown := []string{}
-	for _, c := range found {
-		shown = append(shown, fmt.Sprint(c.Name, " ", c.State, " ", c.Ready))
-		f.Expect(c.PID).NotTo(BeZero())
-	}
-	f.Expect(shown).To(Equal([]string{"web-1 leader false", "web-2 candidate true", "web-3 candidate true"}))
+	f.Eventually(func() []string { // a candidate may answer too late
+		found = nil
+		f.Expect(json.Unmarshal([]byte(f.ok("candidates", "jobs", "--json")), &found)).To(Succeed())
+		shown := []string{}
+		for _, c := range found {
+			shown = append(shown, fmt.Sprint(c.Name, " ", c.State, " ", c.Ready))
+			f.Expect(c.PID).NotTo(BeZero())
+		}
+		return shown
+	}).Should(Equal([]string{"web-1 leader false", "web-2 candidate true", "web-3 candidate true"}))
 	f.Expect(found[0].ClockLag).To(BeNumerically("~", 0, time.Second), "all processes share one clock")
 
-	stdout = f.ok("candidates", "jobs")
+	stdout := f.ok("candidates", "jobs")
 	f.Expect(stdout).To(MatchRegexp(`(?m)^web-2\tcandidate\tyes\t`))
 	code, stdout, stderr := f.run("candidates", "nothing", "--json")
 	f.Expect(code).To(Equal(cli.ExitNegative))
