@@ -75,8 +75,7 @@ func TestLockHasAtMostOneHolderWhateverHappensToHolders(t *testing.T) {
 					history.Acquired(i, called, 0, token)
 					turns.Add(1)
 					if rand.N(4) == 0 {
-						time.Sleep(fleettest.Instant) // while nats.go makes a watcher it holds a mutex, with which virtual time stands still if the answer is lost
-						l.Cut()
+						fleettest.Cut(l)
 					}
 					select {
 					case <-m.Lost():

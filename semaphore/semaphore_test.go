@@ -75,8 +75,7 @@ func TestAtMostAllSlotsAreHeldAndEachWaiterAcquiresOne(t *testing.T) {
 					}
 					turns[i]++
 					if rand.N(8) == 0 {
-						time.Sleep(fleettest.Instant) // while nats.go makes a watcher it holds a mutex, with which virtual time stands still if the answer is lost
-						l.Cut()
+						fleettest.Cut(l)
 					}
 					select {
 					case <-slot.Context().Done():

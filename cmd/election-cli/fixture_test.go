@@ -79,7 +79,7 @@ func (f *fixture) run(args ...string) (code int, stdout, stderr string) {
 // runAnswered runs a command line, and again if the server has not answered: that may be late on a busy host, and drops a request that comes while
 // another server becomes the leader of the stream.
 func runAnswered(run func(args ...string) (code int, stdout, stderr string), args ...string) (code int, stdout, stderr string) {
-	if code, stdout, stderr = run(args...); strings.Contains(stderr, "no answer within") {
+	if code, stdout, stderr = run(args...); strings.Contains(stdout+stderr, "no answer") {
 		return run(args...)
 	}
 	return code, stdout, stderr

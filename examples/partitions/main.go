@@ -96,7 +96,7 @@ func member(ctx context.Context, log *slog.Logger, name string) error {
 		return consume(ctx, orders, partition, &s, func(s state) error {
 			value, err := json.Marshal(s)
 			if err == nil {
-				_, err = states.Put(context.WithoutCancel(ctx), partition, value) // also while the partition is handed over: what is known of s stays true
+				_, err = states.Put(context.WithoutCancel(ctx), partition, value) // also if ctx ends meanwhile: else nobody would know whether it is stored
 			}
 			return err
 		})

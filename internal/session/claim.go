@@ -444,7 +444,7 @@ func (c *Claim) seen(now time.Time, st *storedClaim) {
 	case c.step == Giving && st.kind == released && st.owner == c.s.id: // the answer to the release did not come
 		c.over(now, core.Ending{How: core.KeyReleased})
 	case c.step == Giving && c.underWay: // the answer to the release says whether this has replaced it
-	case c.step == Giving && c.mayBeReleased && st.kind == claimed: // it was, and another session was quick
+	case c.step == Giving && c.mayBeReleased && st.kind == claimed: // the release was stored, and another session was quick
 		c.over(now, core.Ending{How: core.KeyReleased})
 	case st.kind == unclaimed:
 		c.lost(now, core.Deleted)
@@ -535,10 +535,11 @@ func (c *Claim) give(now time.Time) {
 		r.SetSuccessors([]record.Successor{c.target})
 	}
 	c.write(r, t.Number, earlier(now.Add(s.Timing.RequestTimeout()), c.limit), func(now time.Time, outcome core.Outcome) {
-		st := s.claim(c.key)
-		c.mayBeReleased = c.mayBeReleased || c.step == Giving && outcome == core.Unknown
-		switch {
-		case c.step != Giving: // it is seen to be stored
+		if c.step != Giving { // the release is seen to be stored
+			return
+		}
+		c.mayBeReleased = c.mayBeReleased || outcome == core.Unknown
+		switch st := s.claim(c.key); {
 		case outcome == core.Applied: // and was replaced before it was seen
 			c.over(now, core.Ending{How: core.KeyReleased})
 		case st.revision != t.Number:
