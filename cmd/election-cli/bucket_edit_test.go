@@ -332,7 +332,7 @@ func TestTheFixForABucketWithoutATTLThatStoresTextLosesNoneOfIt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
 	r := &repair{f}
-	r.Expect(f.Client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket)).To(Succeed())
+	f.RemoveBucket()
 	aBucket(jetstream.KeyValueConfig{})(f)
 	f.Put("db.host", "db-1")
 	found := r.findings()

@@ -139,12 +139,10 @@ func (f *fixing) changeStream(change func(*jetstream.StreamConfig)) {
 func (f *fixing) remake(change func(*jetstream.StreamConfig)) {
 	f.T.Helper()
 	cfg := f.stream().CachedInfo().Config
-	f.must(f.Client.JetStream.DeleteStream(f.T.Context(), cfg.Name))
+	f.RemoveBucket()
 	change(&cfg)
-	f.Eventually(func() error { // a server that has just removed its last stream may fail
-		_, err := f.Client.JetStream.CreateStream(f.T.Context(), cfg)
-		return err
-	}).Should(Succeed())
+	_, err := f.Client.JetStream.CreateStream(f.T.Context(), cfg)
+	f.must(err)
 }
 
 // otherBucket makes a bucket.

@@ -32,7 +32,7 @@ import (
 var fixes = map[string]map[string]func(*fixing){
 	"no-bucket": {
 		"it was removed": func(f *fixing) {
-			f.must(f.Client.JetStream.DeleteKeyValue(f.T.Context(), cli.DefaultBucket))
+			f.RemoveBucket()
 			f.mend(func(fix string) { f.runs(fix, "create it with 'election-cli bucket add'") })
 		},
 		"the account is the wrong one": func(f *fixing) {

@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/test/clitest"
 )
 
@@ -46,8 +45,8 @@ func TestACommandThatATextNamesWorksInTheBucketOfTheUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := &fixing{fixture: newFixture(t, clitest.LongTTL), ttl: 20 * time.Second}
-			f.Bucket = f.otherBucket("OTHER", election.BucketConfig{}) // first: a server may fail to make a stream while it removes its last one
-			f.must(f.Client.JetStream.DeleteKeyValue(t.Context(), cli.DefaultBucket))
+			f.RemoveBucket()
+			f.Bucket = f.otherBucket("OTHER", election.BucketConfig{})
 			switch state, _, _ := strings.Cut(c.state, ", "); state {
 			case "led":
 				f.leads(f.campaign("web-1"))

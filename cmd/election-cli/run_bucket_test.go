@@ -19,11 +19,6 @@ import (
 const exitsOnce = `trap 'echo term >>terms' USR1; trap : USR2; trap 'exit 0' TERM; test -n "$ELECTION_TERM" && echo term >>terms
 while :; do test -e gone && mkdir exited && exit 1; sleep 0.02; done 2>/dev/null`
 
-func (f *runFixture) removeBucket() {
-	f.T.Helper()
-	f.Expect(f.Bucket.JetStream().DeleteKeyValue(f.T.Context(), f.Bucket.Bucket())).To(Succeed())
-}
-
 func (f *runFixture) makeBucket(ttl time.Duration) {
 	f.T.Helper()
 	_, err := election.CreateBucket(f.T.Context(), f.Bucket.JetStream(), election.BucketConfig{Name: f.Bucket.Bucket(), TTL: ttl})
@@ -48,7 +43,7 @@ func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 			w := f.prepare(append(c.flags, "jobs", "--", "sh", "-c", exitsOnce)...)
 			f.Expect(w.cmd.Start()).To(Succeed())
 			f.awaitText("terms", "term\n")
-			f.removeBucket()
+			f.RemoveBucket()
 			if c.exits {
 				f.Expect(os.WriteFile(f.file("gone"), nil, 0o600)).To(Succeed())
 			}
@@ -66,7 +61,7 @@ func TestRunThatDoesNotWaitSaysHowToCreateABucketThatIsGone(t *testing.T) {
 	f := newLongLeaseFixture(t)
 	w := f.start(exitsOnce, "--restart=always", "--no-wait")
 	f.awaitText("terms", "term\n")
-	f.removeBucket()
+	f.RemoveBucket()
 	f.Expect(os.WriteFile(f.file("gone"), nil, 0o600)).To(Succeed())
 	f.Expect(w.exitCode()).To(Equal(supervise.ExitOwnError))
 	f.Expect(strings.TrimSpace(w.stderr.String())).To(MatchRegexp(`election-cli: there is no bucket "LEADER_ELECTION" on .*: create it with 'election-cli bucket add'[^\n]*$`))

@@ -129,7 +129,7 @@ func TestProgramIsKilledAtOnceWhenLeadershipIsLost(t *testing.T) {
 			return err
 		},
 		"bucket-replaced|deleted": func(f *runFixture) error {
-			f.removeBucket()
+			f.RemoveBucket()
 			f.makeBucket(10 * time.Second)
 			return nil
 		},

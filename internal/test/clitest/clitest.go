@@ -69,6 +69,15 @@ func On(t *testing.T, client *cli.Client, cfg election.BucketConfig) *Fixture {
 	return &Fixture{Gomega: g, T: t, Client: client, Bucket: bucket}
 }
 
+// RemoveBucket removes the default bucket. Before that it makes a stream: a server that has removed its last one may fail to make another.
+func (f *Fixture) RemoveBucket() {
+	f.T.Helper()
+	js := f.Client.JetStream
+	_, err := js.CreateOrUpdateStream(f.T.Context(), jetstream.StreamConfig{Name: "INVOICES", Subjects: []string{"invoices"}})
+	f.Expect(err).NotTo(gomega.HaveOccurred())
+	f.Expect(js.DeleteKeyValue(f.T.Context(), cli.DefaultBucket)).To(gomega.Succeed())
+}
+
 // Put writes a record, or any other text, and returns its revision.
 func (f *Fixture) Put(key string, value any) uint64 {
 	f.T.Helper()
