@@ -180,7 +180,7 @@ func (s *Session) awaitOpen(ctx context.Context) error {
 }
 
 // Election returns this process's candidate in the election of a key. The options are those of election.NewElection, without those that a session has for all
-// its keys: durations, a backoff, priorities, bare names, a witness. The error wraps election.ErrInvalidOption if one is wrong, or if the session has an
+// its keys, or has no use for: durations, a backoff, priorities and preemption, bare names, a witness, WithoutForcedReconnect, OnNext. The error wraps election.ErrInvalidOption if one is wrong, or if the session has an
 // election of this key already; [ErrFull]; or election.ErrStopped once the session is closed.
 //
 // The election is used as one of election.NewElection, and keeps the same promises, with these differences: the leader's renewals are the session's, and so

@@ -13,14 +13,15 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// passive are this package and package shell.
-var passive = []string{".", "../shell"}
+// passive are the packages that decide: this one, the one for sessions, and package shell.
+var passive = []string{".", "../session", "../shell"}
 
-// allowed are the packages that they import. None of them reads a clock, makes a request or starts a goroutine for them.
+// allowed are the packages that they import. None of them reads a clock, makes a request or starts a goroutine for them: of timeutil they use what compares.
 var allowed = []string{
 	"sync/atomic", "github.com/natscampaign/election/internal/core",
-	"bytes", "cmp", "encoding/binary", "errors", "fmt", "hash/fnv", "hash/maphash", "maps", "slices", "time",
-	"github.com/natscampaign/election/internal/lease", "github.com/natscampaign/election/internal/record", "github.com/natscampaign/election/internal/timing",
+	"bytes", "cmp", "crypto/sha256", "encoding/binary", "errors", "fmt", "hash/fnv", "hash/maphash", "maps", "slices", "strings", "time",
+	"github.com/natscampaign/election/internal/lease", "github.com/natscampaign/election/internal/record", "github.com/natscampaign/election/internal/timeutil",
+	"github.com/natscampaign/election/internal/timing",
 }
 
 func TestDecisionsNeedNoClockNoRequestAndNoGoroutine(t *testing.T) {
@@ -51,6 +52,9 @@ func TestDecisionsNeedNoClockNoRequestAndNoGoroutine(t *testing.T) {
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}, n.Sel.Name) {
 					t.Errorf("%v: reads a clock, time.%s", set.Position(n.Pos()), n.Sel.Name)
+				}
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "timeutil" && n.Sel.Name != "Earlier" && n.Sel.Name != "Later" {
+					t.Errorf("%v: waits or draws, timeutil.%s", set.Position(n.Pos()), n.Sel.Name)
 				}
 				if x, ok := n.X.(*ast.Ident); ok && x.Name == "record" && (n.Sel.Name == "NewID" || n.Sel.Name == "NewSecret") {
 					t.Errorf("%v: has a random number of its own, record.%s", set.Position(n.Pos()), n.Sel.Name)

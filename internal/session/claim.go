@@ -13,7 +13,7 @@ import (
 )
 
 // Claim is what a session does about one key that its process campaigns for. It makes no request of its own; its session makes them. Package shell
-// surrounds it as it surrounds a candidate of an election.
+// surrounds it as it surrounds a candidate of an election. The drawing shows the usual way; claimSteps, in step.go, has every step that may follow.
 //
 //	             vacant, and its turn            stored                   leadership ends        all work of the claim has returned
 //	Watching ─────────────────────────▶ Taking ─────────▶ Holding ───────────────────▶ Ending ─────────────────┬───────────────────▶ Giving
@@ -570,7 +570,7 @@ func (c *Claim) lost(now time.Time, why core.Reason) {
 		t.LostBy = why
 	}
 	how := core.KeyLost
-	if why == core.Deadline {
+	if why == core.Deadline && t.Reason.Voluntary() {
 		how = core.LeaseOver
 	}
 	c.over(now, core.Ending{How: how})

@@ -21,7 +21,7 @@
 //   - A session is closed by a write over the very renewal by which its lease was timed. Nobody can renew a closed session. Whoever did not time the
 //     lease himself waits for a whole lease from when he saw that it is closed, whoever closed it.
 //   - A claim is taken by a write over its revision: if it is released, or its session is; if its session is closed; if a stranger wrote it; or if the
-//     key was never claimed. Package session.vacancy says for how long the taker waits then.
+//     key was never claimed. Session.vacancy says for how long the taker waits then.
 //   - Whoever may write the key settled is believed: after the bucket was made again, a false one has first takers lead beside leaders of the bucket before,
 //     for up to a lease.
 //   - Whoever takes a claim states for how long it waits, and its own successor waits at least as long.
@@ -40,9 +40,12 @@
 //
 //	step.go      the steps of a session and of a claim, and which may follow
 //	session.go   the session: opens, renews, is lost or released
+//	release.go   its release, which releases all claims by one write
 //	claim.go     one key: watches, takes, leads, releases
 //	stored.go    what is known to be stored
 //	vacancy.go   which claims may be taken, and for how long their taker waits; whose turn it is
 //	records.go   what is written
+//	requests.go  the requests that are to be made, and those under way
 //	op.go        what the driver does
+//	holder.go    who leads a key, for people who read the bucket
 package session

@@ -57,18 +57,18 @@ type Session struct {
 	lease      *core.Lease                 // by the last renewal that is verified; nil before the first
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
-	passed     passed                      // by the last renewal that is
-	renewAt    time.Time
-	readAt     time.Time       // when to read everything; zero for never
-	readBegan  time.Time       // when that was last begun
-	readFor    uint64          // the sequence that the read must show at least
-	pruneAt    time.Time       // when to forget sessions that are over
-	slowReadAt time.Time       // when to read everything though nothing asks for it
-	reading    uint64          // the read that is under way; 0 if none is
-	missing    map[string]bool // from the last read, though it was known
-	settledBy  uint64          // the own revision that the last write of the settled key demanded
-	closing    bool            // all of it is to end
-	limit      time.Time
+	passed     passed                      // by the last renewal that is verified
+	renewAt    time.Time                   // when to renew, or to open
+	readAt     time.Time                   // when to read everything; zero for never
+	readBegan  time.Time                   // when the last read of everything was begun
+	readFor    uint64                      // the sequence that the read must show at least
+	pruneAt    time.Time                   // when to forget sessions that are over
+	slowReadAt time.Time                   // when to read everything though nothing asks for it
+	reading    uint64                      // the read that is under way; 0 if none is
+	missing    map[string]bool             // from the last read, though it was known
+	settledBy  uint64                      // the own revision that the last write of the settled key demanded
+	closing    bool                        // the process has closed it: all claims are to end
+	limit      time.Time                   // when to give up the release of a session that is closing
 
 	own      map[string]*Claim // of the keys that this process campaigns for
 	list     []*Claim          // the same, in the order in which they came
@@ -724,9 +724,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	if own != nil {
 		s.count(c, 1)
 	}
-	switch {
-	case !news:
-	case own != nil:
+	if news && own != nil {
 		own.seen(now, c)
 		s.touch(own)
 	}

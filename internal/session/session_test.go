@@ -147,6 +147,23 @@ func TestARenewalLengthensNoTermThatItShowsToBeOver(t *testing.T) {
 	g.Expect(seen.Left(p.now, nil)).To(Equal(left-5*time.Second), "others still see the term, but no longer than before")
 }
 
+func TestATermThatOutlivesItsLeaseEndsInOneWayWhoeverNoticesFirst(t *testing.T) {
+	for name, notice := range map[string]func(*process, *session.Claim){
+		"the session":          func(p *process, _ *session.Claim) { p.goOn() },
+		"the term's own timer": func(p *process, c *session.Claim) { c.Notice(p.now, core.End{Term: c.Term(), Why: core.Deadline}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p, c := newProcess(t, "k")
+			term := c.Term()
+			p.now = p.now.Add(term.Lease.Left(p.now, nil))
+			notice(p, c)
+			g.Expect(term.Reason).To(Equal(core.Deadline))
+			g.Expect(term.Outcome).To(Equal(core.Ending{How: core.KeyLost}))
+		})
+	}
+}
+
 // The consumer may be late. A renewal that proves a claim is not repeated until it is delivered.
 func TestAClaimIsProvenByOneRenewal(t *testing.T) {
 	g := NewWithT(t)

@@ -109,13 +109,12 @@ func (o *other) isFresh(now lease.Moment, ttl time.Duration) bool {
 	return !o.timed.Known() || passed <= expiryTTLs*ttl
 }
 
-// take takes note of what is stored of another session, and reports whether that is news.
-func (o *other) take(id string, ch *Change, now lease.Moment) bool {
+// take takes note of what is stored of another session.
+func (o *other) take(id string, ch *Change, now lease.Moment) {
 	if ch.Revision < o.revision || ch.Revision == o.revision && o.timed.Known() {
-		return false
+		return
 	}
 	r := &ch.Record
-	news := ch.Revision > o.revision
 	settles, isRelease := r.IsRelease()
 	o.revision = ch.Revision
 	switch {
@@ -129,7 +128,6 @@ func (o *other) take(id string, ch *Change, now lease.Moment) bool {
 		o.status, o.name, o.lease, o.renewal, o.timed = open, r.Name, max(o.lease, r.Lease()), ch.Revision, now
 		o.commitment = r.Commitment
 	}
-	return news
 }
 
 // close takes note that nobody can renew the session any more.

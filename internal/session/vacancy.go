@@ -86,14 +86,11 @@ func (s *Session) longestWait() time.Duration {
 	return timing.LapseTime(s.Timing.LeaseTime(), s.Timing.TTL, false)
 }
 
-// lapses returns when a lease is over that was known at the given moment, as this clock may show it that may be slewed from now on. A length of 0 stands
-// for the longest lease in the bucket.
+// lapses returns when a lease is over that was known at the given moment, as this clock may show it that may be slewed from now on. No lease is taken to be
+// shorter than this session's own, or longer than [timing.MaxTTL].
 func (s *Session) lapses(now time.Time, from lease.Moment, length time.Duration) time.Time {
 	passed, unslewed := s.moment(now).Since(from)
-	length = max(length, s.Timing.LeaseTime())
-	if length > timing.MaxTTL {
-		length = timing.MaxTTL
-	}
+	length = min(max(length, s.Timing.LeaseTime()), timing.MaxTTL)
 	left := timing.LapseTime(length, s.Timing.TTL, unslewed) - passed
 	return now.Add(left + max(0, timing.Ahead(left)))
 }

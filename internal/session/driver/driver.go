@@ -1,4 +1,4 @@
-// Package driver makes the requests of a session, see package session, and tells it what came of them and what a consumer of the bucket delivers.
+// Package driver makes the requests of a session, see package internal/session, and tells it what came of them and what a consumer of the bucket delivers.
 //
 // One mutex guards the session with all its claims. Callers change them by [Driver.Do], or hold the mutex themselves and then call [Driver.GoOn]. Nothing
 // waits for a request: answers come to one subscription, and are told in its goroutine.

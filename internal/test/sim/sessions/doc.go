@@ -1,4 +1,4 @@
-// Package sessions tests sessions on made-up stories, as package sim tests elections: it plays the decisions of package session, and of package shell around
+// Package sessions tests sessions on made-up stories, as package sim tests elections: it plays the decisions of package internal/session, and of package shell around
 // each claim, on virtual time against a simulated bucket, and judges after each step what the library promises of each key.
 //
 // A schedule is one such story, which a seed decides: two to four processes that campaign for one to three keys, and up to three rounds. A round is a time of
@@ -8,13 +8,15 @@
 // older record, closes or overwrites a session, or writes that the bucket is settled; a clone renews a session once; history goes back; the bucket is made
 // again). Quiet follows each round, in which every key must come to be led. In a quarter of the schedules clocks are slewed.
 //
-// Real are package session and package shell. Simulated are the bucket, the network, the consumer of each process, and how long callbacks and work take.
+// Real are package internal/session and package shell. Simulated are the bucket, the network, the consumer of each process, and how long callbacks and work take.
 //
 //	script.go     what the seed decides
 //	world.go      plays it, and judges the quiet
 //	process.go    the driver of one session: its requests and its consumer
 //	candidate.go  the driver of the shell of one claim
 //	server.go     the bucket
+//	stranger.go   what operators, strangers and disasters do to it
+//	steps.go      which steps schedules have reached
 //	judge.go      what is judged after each step
 //
 // # What is judged, of each key
