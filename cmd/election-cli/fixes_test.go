@@ -428,11 +428,11 @@ func (f *fixing) tryToFind(code string, args ...any) (found *checkup.ElectionFin
 	return found, err
 }
 
-// lookUp returns a finding; nil if there is none.
-func (f *fixing) lookUp(code string, args ...any) *checkup.ElectionFinding {
+// lookUp returns a finding; nil if there is none. It looks until a look is answered: where a server that knows does not within half a second, as on a busy
+// host, another says that JetStream is temporarily unavailable.
+func (f *fixing) lookUp(code string, args ...any) (found *checkup.ElectionFinding) {
 	f.T.Helper()
-	found, err := f.tryToFind(code, args...)
-	f.must(err)
+	f.Eventually(func() (err error) { found, err = f.tryToFind(code, args...); return err }).Should(Succeed())
 	return found
 }
 
