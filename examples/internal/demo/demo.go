@@ -99,16 +99,16 @@ func lives(ctx context.Context, log *slog.Logger, c Candidate, name string, rest
 			cancel()
 		})
 		defer timer.Stop()
-		if err := uninterrupted(c(first, log, name)); err != nil || first.Err() == nil || ctx.Err() != nil {
+		if err := uninterrupted(first, c(first, log, name)); err != nil || first.Err() == nil || ctx.Err() != nil {
 			return err
 		}
 	}
-	return uninterrupted(c(ctx, log, name))
+	return uninterrupted(ctx, c(ctx, log, name))
 }
 
-// uninterrupted returns the error of a candidate, unless that was interrupted, for example before it had a connection.
-func uninterrupted(err error) error {
-	if errors.Is(err, context.Canceled) {
+// uninterrupted returns the error of a candidate, unless its context has ended, for example before it had a connection.
+func uninterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return nil
 	}
 	return err
