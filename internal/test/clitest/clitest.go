@@ -16,6 +16,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/test/natstest"
 )
 
 const (
@@ -141,7 +142,7 @@ func Shutdown(t *testing.T, e *election.Election) {
 func ServerWithoutBucket(t *testing.T) (*embedded.Server, *cli.Client) {
 	t.Helper()
 	g := gomega.NewWithT(t)
-	server, err := embedded.Start(embedded.Config{})
+	server, err := embedded.Start(embedded.Config{Port: natstest.FreePort(t)}) // which no other test gets, whose server's clients may still call
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(server.Stop)
 	return server, Connect(t, server.URL(), "")
