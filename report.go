@@ -108,6 +108,8 @@ func (r *run) keyNotReleased(e *core.Event) {
 		r.log.Warn("Release not confirmed, the key is released or expires", term, err)
 	case core.NotReleased:
 		r.log.Warn("Key not released, it is left to expire", term, err)
+	case core.WorkGoesOn:
+		r.log.Warn("Callbacks or work have not returned in time, the key is left to expire", term, "timeout", e.Term.Lease.Timing.ReleaseTimeout)
 	default:
 		r.log.Warn("Key not released, it was lost before", term, "error", outcomeOf(r.latestTerm(), e.Term, e.Ending))
 	}

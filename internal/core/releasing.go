@@ -151,8 +151,7 @@ func (d *releasing) waited(c *Candidate, now time.Time, quiet bool) role {
 	case !lasts:
 		return d.notReleased(c, now, Ending{How: LeaseOver})
 	}
-	c.log(Warn, "Callbacks or work have not returned in time, the key is left to expire", "term", t.Number, "timeout", t.Lease.Timing.ReleaseTimeout)
-	return d.endTerm(c, now, Ending{How: WorkGoesOn})
+	return d.notReleased(c, now, Ending{How: WorkGoesOn})
 }
 
 // release releases the key, by a write over the revision that this candidate holds. It tries for as long as the lease lasts, but for no longer

@@ -45,6 +45,7 @@ type Claim struct {
 	held               // from Taking to Returning
 
 	touched  bool // its shell is to look again
+	outlived bool // work goes on though the release timeout is over: others lead the key a lease later all the same
 	queued   bool // it waits because too many claims are written at a time
 	admitted bool // it is its turn now
 	op       core.Op
@@ -494,6 +495,7 @@ func (c *Claim) end(now time.Time, quiet bool) {
 		c.beginToGive(now)
 	case !now.Before(due):
 		c.over(now, core.Ending{How: core.WorkGoesOn})
+		s.releaseAllUnwanted(now)
 		s.releaseOneByOne(now)
 	}
 }
@@ -579,7 +581,7 @@ func (c *Claim) lost(now time.Time, why core.Reason) {
 // over ends the term.
 func (c *Claim) over(now time.Time, end core.Ending) {
 	t := c.term
-	t.Outcome, c.lastTerm = end, t.Number
+	t.Outcome, c.lastTerm, c.outlived = end, t.Number, end.How == core.WorkGoesOn
 	if t.Reason.Voluntary() && t.Reason != core.Stopped && t.Reason != core.WorkEnded {
 		c.yields = now.Add(c.s.Timing.TTL)
 	}

@@ -18,13 +18,15 @@
 //   - A session leads a key while its claim is stored, the lease of the predecessor is over, and the session's own lease lasts. That counts from when the
 //     last renewal was sent that is verified.
 //   - A renewal is verified once the session has received everything that was stored before it: then its claims were still its own when it was stored.
-//   - A session is closed by a write over the very renewal by which its lease was timed. Nobody can renew a closed session. Whoever did not time the
-//     lease himself waits for a whole lease from when he saw that it is closed, whoever closed it.
+//   - A session is closed by a write over the very renewal by which its lease was timed. Nobody can renew a closed session. A session that did
+//     not time the lease waits for a whole lease from when it saw that the other is closed.
 //   - A claim is taken by a write over its revision: if it is released, or its session is; if its session is closed; if a stranger wrote it; or if the
 //     key was never claimed. Session.vacancy says for how long the taker waits then.
-//   - Whoever may write the key settled is believed: after the bucket was made again, a false one has first takers lead beside leaders of the bucket before,
-//     for up to a lease.
-//   - Whoever takes a claim states for how long it waits, and its own successor waits at least as long.
+//   - A client that may write the key settled is believed: after the bucket was made again, a false one has first takers lead beside leaders of the bucket
+//     before, for up to a lease.
+//   - A session that takes a claim states for how long it waits, and its own successor waits at least as long.
+//   - A claim is released once its callbacks and work have returned. If they have not within the release timeout, it is released then, and its next owner waits
+//     for a whole lease, for which the key of an election would not expire.
 //
 // # How it is driven
 //

@@ -86,7 +86,7 @@ func (s *Session) releaseOneByOne(now time.Time) {
 }
 
 // releaseUnwanted releases a claim of this session that the process does not hold: a write was applied after it was given up, an earlier release
-// failed, or somebody else stored a copy.
+// failed, its work has outlived the release timeout, or somebody else stored a copy. The next owner waits for the longest lease, as if the claim expired.
 func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 	s.stray = true // until it is known to be released
 	if s.unwanted[key] || now.Before(st.keptUntil) {
@@ -117,7 +117,7 @@ func (s *Session) releaseAllUnwanted(now time.Time) {
 			continue
 		}
 		s.stray = true
-		if c == nil || c.step == NotRunning || c.step == Finished || c.step == Watching {
+		if c == nil || c.step == NotRunning || c.step == Finished || c.step == Watching || c.step == Returning && c.outlived {
 			unwanted = append(unwanted, key)
 		}
 	}

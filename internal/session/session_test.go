@@ -164,6 +164,30 @@ func TestATermThatOutlivesItsLeaseEndsInOneWayWhoeverNoticesFirst(t *testing.T) 
 	}
 }
 
+func TestAKeyWhoseWorkDoesNotReturnIsLeftToOthersAfterALease(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	term := c.Term()
+	p.works = true
+	c.Notice(p.now, core.End{Term: term, Why: core.Resigned})
+	p.pass(p.Timing.ReleaseTimeout - time.Second)
+	_, isRelease := p.b.stored[session.ClaimKey("k")].Record.IsRelease()
+	g.Expect(isRelease).To(BeFalse(), "the work may return in time")
+	p.failed, p.failing = session.ClaimKey("k"), func() {}
+	p.pass(2 * time.Second)
+	g.Expect(term.Outcome.How).To(Equal(core.WorkGoesOn))
+	p.failed = ""
+	p.pass(p.Timing.Interval + time.Second)
+	r := p.b.stored[session.ClaimKey("k")].Record
+	wait, isRelease := r.IsRelease()
+	g.Expect(isRelease).To(BeTrue(), "it is tried again")
+	g.Expect(wait).To(BeNumerically(">=", p.Timing.LeaseTime()))
+	g.Expect(c.Step()).To(Equal(session.Returning))
+	p.works = false
+	p.goOn()
+	g.Expect(c.Step()).To(Equal(session.Watching))
+}
+
 // The consumer may be late. A renewal that proves a claim is not repeated until it is delivered.
 func TestAClaimIsProvenByOneRenewal(t *testing.T) {
 	g := NewWithT(t)

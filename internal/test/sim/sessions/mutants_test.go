@@ -269,11 +269,25 @@ var mutants = []mutation.Mutant{
 		"internal/session/release.go",
 		"c.step == Returning && own:\n",
 		"!MUTANT && c.step == Returning && own:\n",
+	}, { // else that claim is released before
+		"internal/session/release.go",
+		"c.step == Returning && c.outlived {",
+		"!MUTANT && c.step == Returning && c.outlived {",
+	}}},
+	{Name: "leave a key to nobody while work goes on", Promise: "P8", Patches: []mutation.Patch{{
+		"internal/session/release.go",
+		"c.step == Returning && c.outlived {",
+		"!MUTANT && c.step == Returning && c.outlived {",
+	}}},
+	{Name: "have nobody wait for work that goes on", Promise: "P3", Patches: []mutation.Patch{{
+		"internal/session/release.go",
+		"st.attempt, s.longestWait(), core.Stopped)",
+		"st.attempt, map[bool]time.Duration{false: s.longestWait()}[MUTANT], core.Stopped)",
 	}}},
 	{Name: "try once to release a claim that the process does not hold", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/release.go",
-		"|| c.step == Finished || c.step == Watching {",
-		"|| c.step == Finished || !MUTANT && c.step == Watching {",
+		"|| c.step == Finished || c.step == Watching ||",
+		"|| c.step == Finished || !MUTANT && c.step == Watching ||",
 	}}},
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/test/sim/judge"
 	"github.com/natscampaign/election/internal/test/virtual"
 	"github.com/natscampaign/election/internal/timeutil"
+	"github.com/natscampaign/election/internal/timing"
 )
 
 // world is one schedule while it runs.
@@ -300,11 +301,19 @@ func (w *world) tryHandover() {
 // tryGivingUp has a leader resign its key in the quiet, or hand it over: another leads soon after its work has ended.
 func (w *world) tryGivingUp() {
 	first := w.leaderOf(w.script.keys[0])
-	if first == nil || first.lingers() > w.script.timing.ReleaseTimeout/2 {
+	if first == nil {
 		return
 	}
 	others := w.others(first)
 	if len(others) == 0 {
+		return
+	}
+	if t := &w.script.timing; first.lingers() > t.ReleaseTimeout/2 {
+		first.p.act(func() { first.end(core.Resigned); first.p.goOn() })
+		w.pass(t.ReleaseTimeout + 3*t.Interval + timing.LapseTime(t.LeaseTime(), w.script.ttl, false) + 4*first.p.plan.callbacks + time.Second)
+		if w.leaderOf(first.key) == nil {
+			w.fail("P8", first.key, "is led by nobody a lease after the release timeout, because work goes on")
+		}
 		return
 	}
 	to, resigns := virtual.Pick(w.dice, others...), w.dice.Chance(0.5)
