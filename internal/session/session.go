@@ -405,10 +405,12 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 	case ch.Revision == s.revision: // it was verified before
 	case ch.Record.Instance == s.id && ch.Record.ClosedBy == "" && ch.Record.Released.IsZero():
 		s.lose(now, core.Cloned, "another process uses its id")
-	case ch.Record.ClosedBy != "":
-		s.lose(now, core.Overwritten, "another session closed it")
 	default:
-		s.lose(now, core.Overwritten, "its record was overwritten, though not by a session")
+		words := "another session closed it"
+		if ch.Record.ClosedBy == "" {
+			words = "its record was overwritten, though not by a session"
+		}
+		s.lose(now, core.Overwritten, words)
 	}
 }
 
