@@ -27,8 +27,7 @@ import (
 // given without wildcards, for they may be those of other data. So nothing is returned for an election that nobody has ever led, nor for most that ended
 // without a release.
 //
-// Of the key of a session more is known: who led it, also after a crash, until the record of the session expires some TTLs later. The release of one key of a
-// session names no term.
+// Of the key of a session more is known: who led it, also after a crash, until the record of the session expires some TTLs later.
 //
 // A key without wildcards needs no consumer. The error wraps [election.ErrInvalidOption] for a pattern that no key matches.
 func (o *Observer) Ended(ctx context.Context, keys ...string) (ended []Event, err error) {

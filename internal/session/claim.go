@@ -532,7 +532,11 @@ func (c *Claim) give(now time.Time) {
 		c.refused = false
 		s.readBy(now, 0)
 	}
-	r := s.claimRelease(now, t.Since, t.Number, c.attempt, s.waitAfter(now, c), t.Reason)
+	led := uint64(0)
+	if t.Led() {
+		led = t.Number
+	}
+	r := s.claimRelease(now, t.Since, led, c.attempt, s.waitAfter(now, c), t.Reason)
 	if c.target != (record.Successor{}) {
 		r.SetSuccessors([]record.Successor{c.target})
 	}

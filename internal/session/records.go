@@ -60,7 +60,8 @@ func (s *Session) claimRecord(now time.Time, wait time.Duration, won core.Reason
 	return r
 }
 
-// claimRelease returns the release of the claim of a term that this session took with the given attempt.
+// claimRelease returns the release of the claim of a term that this session took with the given attempt. It names the term if leadership has counted, and 0 if
+// not, for people.
 func (s *Session) claimRelease(now, since time.Time, term uint64, attempt string, wait time.Duration, why core.Reason) record.Record {
 	r := s.newRecord(since)
 	r.Secret = s.claimSecret(attempt)

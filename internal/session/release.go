@@ -93,7 +93,11 @@ func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 		return
 	}
 	s.unwanted[key] = true
-	r := s.claimRelease(now, st.since, st.revision, st.attempt, s.longestWait(), core.Stopped)
+	led := uint64(0)
+	if c := s.own[key]; c != nil && c.outlived {
+		led = st.revision
+	}
+	r := s.claimRelease(now, st.since, led, st.attempt, s.longestWait(), core.Stopped)
 	replaces := st.revision
 	s.request(Op{Key: ClaimKey(key), Value: r.Encode(), Replaces: replaces, Limit: now.Add(s.Timing.RequestTimeout())}, func(now time.Time, answer *Result) {
 		delete(s.unwanted, key)

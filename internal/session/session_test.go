@@ -164,6 +164,25 @@ func TestATermThatOutlivesItsLeaseEndsInOneWayWhoeverNoticesFirst(t *testing.T) 
 	}
 }
 
+func TestAReleaseNamesATermOnlyIfLeadershipHasCounted(t *testing.T) {
+	g := NewWithT(t)
+	p, led := newProcess(t, "k")
+	p.b.put(session.ClaimKey("waits"), record.Record{Name: "a stranger", Instance: "x"}, true)
+	p.deliver()
+	waits := p.campaign("waits")
+	p.pass(p.Timing.Interval)
+	g.Expect(waits.Term().Lease.State).To(Equal(core.LeaderElect))
+	number := led.Term().Number
+	led.Notice(p.now, core.Stop{})
+	waits.Notice(p.now, core.Stop{})
+	p.pass(time.Second)
+	for key, term := range map[string]uint64{"k": number, "waits": 0} {
+		r := p.b.stored[session.ClaimKey(key)].Record
+		g.Expect(r.Released.IsZero()).To(BeFalse(), key)
+		g.Expect(r.Term).To(Equal(term), key)
+	}
+}
+
 func TestAKeyWhoseWorkDoesNotReturnIsLeftToOthersAfterALease(t *testing.T) {
 	g := NewWithT(t)
 	p, c := newProcess(t, "k")

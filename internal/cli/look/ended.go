@@ -50,8 +50,6 @@ func (v *View) DescribeEnd(e observe.Event) string {
 		return fmt.Sprintf("the key expired %s: its leader did not renew it, and did not release it", until)
 	case e.Kind == observe.Evicted && e.Leader.Name == "":
 		return fmt.Sprintf("the key was deleted %s, and the deletion does not say by whom", until)
-	case e.Leader.Term == 0 && !e.Leader.LeadsSince.IsZero(): // the release of the key of a session does not name the term
-		return fmt.Sprintf("%s led until %s: %s", name, until, EndCause(e))
 	case e.Leader.Term == 0:
 		return fmt.Sprintf("%s held the key until %s, and did not lead: %s", name, until, EndCause(e))
 	}

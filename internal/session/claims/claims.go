@@ -104,7 +104,7 @@ func (c claim) entry(bucket, key string, owner session.Stored, ttl time.Duration
 		return e
 	case !r.Released.IsZero():
 		e.Loss, e.Reason = Released, r.Reason
-		if wait == 0 { // it had led, or was about to
+		if r.Term != 0 {
 			r.Led = r.Since
 		}
 	case owner.Revision == 0:
