@@ -1,0 +1,52 @@
+package topologies_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/gomega"
+
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/test/natstest"
+	"github.com/natscampaign/election/session"
+)
+
+func TestSessionsSpanALeafNode(t *testing.T) {
+	natstest.SkipIfShort(t)
+	t.Parallel()
+	for name, domain := range map[string]string{"without JetStream": "", "with a domain of its own": "leaf"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			main, leaf := leafNode(t, domain)
+			start := func(name, url string) (*session.Session, *election.Election) {
+				nc, err := nats.Connect(url)
+				g.Expect(err).NotTo(HaveOccurred())
+				t.Cleanup(nc.Close)
+				js, err := jetstream.NewWithDomain(nc, "main")
+				g.Expect(err).NotTo(HaveOccurred())
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				s, err := session.Open(ctx, js, session.Config{Bucket: "S", Name: name, TTL: 2 * time.Second})
+				g.Expect(err).NotTo(HaveOccurred())
+				t.Cleanup(func() { _ = s.Close(context.Background()) })
+				e, err := s.Election("k")
+				g.Expect(err).NotTo(HaveOccurred())
+				go func() { _ = e.Start(context.Background()) }()
+				return s, e
+			}
+			atLeaf, first := start("at the leaf", leaf)
+			g.Eventually(first.IsLeader, 20*time.Second).Should(BeTrue())
+			_, second := start("at the hub", main)
+			g.Eventually(func() error { return first.Transfer(t.Context(), "at the hub") }, 20*time.Second).Should(Succeed())
+			g.Eventually(second.IsLeader, 20*time.Second).Should(BeTrue())
+			g.Expect(second.Transfer(t.Context(), "at the leaf")).To(Succeed())
+			g.Eventually(first.IsLeader, 20*time.Second).Should(BeTrue())
+			g.Expect(atLeaf.Close(t.Context())).To(Succeed())
+			g.Eventually(second.IsLeader, 20*time.Second).Should(BeTrue())
+		})
+	}
+}
