@@ -130,7 +130,7 @@ const probeKey = "election-check"
 // themselves.
 //
 // In a bucket for sessions, see package session, it reports what makes the bucket unfit for these, the state of the stream, and how many keys sessions lead. It
-// tests no permissions there, and the options have no effect.
+// tests no permission there but that to watch the bucket, and the options have no effect.
 //
 // Check writes nothing. It tests whether a key may be written by an update of the key "election-check" that the server must refuse
 // whenever it arrives, and whether a key may be read by reading that one: where permission is granted for single keys, grant it for this

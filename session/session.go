@@ -34,13 +34,14 @@ const (
 	MaxSessions = 100
 )
 
-// ErrFull is returned by [Open] if the bucket has [MaxSessions] sessions, and by [Session.Election] if the session has [MaxKeys] elections.
+// ErrFull is returned by [Open] if the bucket has [MaxSessions] sessions, and by [Session.Election] if the session has [MaxKeys] elections. The session of a
+// process that was killed counts until another has closed it, for four TTLs at most. Several that open at the same time may exceed the limit.
 var ErrFull = errors.New("session: full")
 
 // Config says which bucket a session is opened in, and by what name.
 type Config struct {
 	Bucket string // letters, digits, - and _; Open makes it, if there is none
-	Name   string // of this process, which all its elections have: unique in the fleet, for people see it
+	Name   string // of this process and of all its elections; unique in the fleet, for Transfer goes by it
 
 	// What follows is for the bucket that Open makes. Where there is one, TTL must be what it has, or 0.
 	TTL      time.Duration         // of every session in the bucket: 1 s to 1 h; 0 is 15 s, or what the bucket has
@@ -71,6 +72,8 @@ type Session struct {
 
 // Open opens a session, and makes the bucket if there is none. It returns when the session is open and knows what the bucket stores. Until [Session.Close] the
 // session renews its lease by itself; if the lease is lost, it opens another by itself.
+//
+// ctx is for Open alone. Give it a deadline: a permission that is missing does not end Open, and the error says then which request was not answered.
 //
 // Of the options of an election it takes those that concern the process: election.WithLogger, WithDebug, WithRegisterer, WithMetricsNamespace,
 // WithMetricsIdentity, WithReleaseTimeout, WithoutForcedReconnect, and that of a witness. The elections of the session log where the session does.
@@ -185,7 +188,8 @@ func (s *Session) awaitOpen(ctx context.Context) error {
 //
 // The election is used as one of election.NewElection, and keeps the same promises, with these differences: the leader's renewals are the session's, and so
 // OnCampaign is called for attempts to win the key only; election metrics of renewals stay at zero; Status.Notifications is "session"; and the instance is the
-// id of the session, which all its elections have. Its key is free for another election of this session after its Stop.
+// id of the session, which all its elections have. Its key is free for another election of this session once it was stopped and its
+// Start or Run has returned.
 func (s *Session) Election(key string, opts ...election.Option) (*election.Election, error) {
 	if err := validate.Key(key); err != nil {
 		return nil, err
@@ -303,7 +307,7 @@ func (s *Session) endWithConnection() {
 
 // Close ends the session in order: all its elections stop, and once their callbacks and work have returned, one write releases all keys. It returns then, or
 // with the error of ctx when that ends; what Close began goes on. If the work of one election does not return within the release timeout, the others' keys are
-// released one by one, and its own is left to lapse. The error says if a release is not confirmed: then the lease lapses.
+// released one by one, and others lead its own key a lease later. A release that fails is no error here: the log says so, and the lease lapses.
 //
 // To have all keys released by one write, call Close while the elections run, rather than end their contexts before.
 func (s *Session) Close(ctx context.Context) error {
