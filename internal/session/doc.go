@@ -26,7 +26,7 @@
 //     before, for up to a lease.
 //   - A session that takes a claim states for how long it waits, and its own successor waits at least as long.
 //   - A claim is released once its callbacks and work have returned. If they have not within the release timeout, it is released then, and its next owner waits
-//     for a whole lease, for which the key of an election would not expire.
+//     for a whole lease, as long as the key of an election takes to expire.
 //
 // # How it is driven
 //

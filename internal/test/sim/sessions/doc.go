@@ -24,14 +24,15 @@
 //   - P1: nobody leads longer than a lease after the last renewal of its session was sent that was stored.
 //   - P2: at most one leads, and nobody renews a session that was closed. Two are allowed, and measured, only after history has gone back, and after a stranger
 //     has pretended that a term is over of which the second knew nothing.
-//   - P3: neither a claim nor a session is released while callbacks or work of that key go on.
+//   - P3: neither a claim nor a session is released while callbacks or work of that key go on; but a claim is after the release timeout, if its next owner is to
+//     wait for a lease.
 //   - P4: OnWon and OnLost alternate.
 //   - P5: the numbers of terms grow, unless history has gone back or the bucket was made again.
 //   - P6: a term ends only because somebody asked for that, because the claim or the session is not its own any more, or because the lease is over. No
 //     process closes a session whose lease lasts, or takes the claim of a session that is open.
 //   - P7: only a candidate leads whose run has not returned.
 //   - P8: in the quiet every key is led, and within a second of the end of the last leader's work if that was stopped, resigned the key, or handed it over:
-//     then by another, or by the one to which it was handed over. All runs return.
+//     then by another, or by the one to which it was handed over. If the work goes on, another leads a lease after the release timeout. All runs return.
 //   - P9: no process makes more requests in the quiet than its renewals, or many in one instant.
 //
 // Two processes that go on with one session are not simulated.

@@ -298,7 +298,8 @@ func (w *world) tryHandover() {
 	}
 }
 
-// tryGivingUp has a leader resign its key in the quiet, or hand it over: another leads soon after its work has ended.
+// tryGivingUp has a leader resign its key in the quiet, or hand it over: another leads soon after its work has ended, and if it does not end, a lease after the
+// release timeout.
 func (w *world) tryGivingUp() {
 	first := w.leaderOf(w.script.keys[0])
 	if first == nil {
