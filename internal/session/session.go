@@ -713,7 +713,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 		s.count(c, -1)
 	}
 	before := *c
-	news := c.take(ch, s.moment(now))
+	news := c.take(ch, s.moment(now), s.created)
 	if news {
 		c.known = s.leadersBefore(now, &before, c, &ch.Record)
 		s.stray = s.stray || c.names(s.id)

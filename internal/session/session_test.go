@@ -183,6 +183,24 @@ func TestAReleaseNamesATermOnlyIfLeadershipHasCounted(t *testing.T) {
 	}
 }
 
+// By chance the release of a session of an earlier bucket may replace a claim that has the revision which its own had there.
+func TestAReleaseOfAnEarlierBucketProvesNothing(t *testing.T) {
+	for created, state := range map[time.Time]core.State{time.Unix(1, 0): core.Leader, time.Unix(0, 0): core.LeaderElect} {
+		t.Run(fmt.Sprint(state), func(t *testing.T) {
+			g := NewWithT(t)
+			p, _ := newProcess(t, "k")
+			secret := record.NewSecret()
+			p.b.put(session.ClaimKey("other"), record.Record{
+				Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: created, Secret: secret, Commitment: secret.Commitment(),
+			}, false)
+			p.deliver()
+			c := p.campaign("other")
+			p.pass(time.Second)
+			g.Expect(c.Term().Lease.State).To(Equal(state))
+		})
+	}
+}
+
 func TestAKeyWhoseWorkDoesNotReturnIsLeftToOthersAfterALease(t *testing.T) {
 	g := NewWithT(t)
 	p, c := newProcess(t, "k")

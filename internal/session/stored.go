@@ -49,8 +49,9 @@ type storedClaim struct {
 // names reports whether this is the claim of a session.
 func (c *storedClaim) names(id string) bool { return c.kind == claimed && c.owner == id }
 
-// take takes note of what is stored under the key of a claim, and reports whether that is news.
-func (c *storedClaim) take(ch *Change, now lease.Moment) bool {
+// take takes note of what is stored under the key of a claim, and reports whether that is news. A release that was written to an earlier bucket of this name
+// proves nothing: by chance it may have replaced a claim that has the revision which its own had there.
+func (c *storedClaim) take(ch *Change, now lease.Moment, created time.Time) bool {
 	if ch.Revision <= c.revision {
 		return false
 	}
@@ -59,7 +60,7 @@ func (c *storedClaim) take(ch *Change, now lease.Moment) bool {
 	*c = storedClaim{kind: foreign, revision: ch.Revision, replaced: ch.Replaced, attempt: ch.Record.Attempt, seen: now, keptUntil: c.keptUntil}
 	wait, isRelease := r.IsRelease()
 	switch {
-	case r.Instance == "" || ch.Unconditional: // no session writes so
+	case r.Instance == "" || ch.Unconditional, isRelease && !r.BucketCreated.Equal(created): // no session of this bucket writes so
 	case isRelease && (anybodys || r.Commitment == known) && r.Commitment.OpenedBy(r.Secret):
 		c.kind, c.owner, c.attempt, c.wait, c.successors, c.secret = released, r.Instance, r.Attempt, wait, r.Named(), r.Secret
 	case !isRelease && r.Released.IsZero() && r.StandDownMs >= 0:
