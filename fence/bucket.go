@@ -57,10 +57,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string, t el
 	if err := on.checkBucketLimits(t, kv.Subject(bucket, key)); err != nil {
 		return nil, err
 	}
-	b = &Bucket{name: bucket, key: key, prefix: kv.Subject(bucket, "")}
-	if on.api != jetstream.DefaultAPIPrefix {
-		b.prefix = on.api + b.prefix
-	}
+	b = &Bucket{name: bucket, key: key, prefix: kv.SubjectToWrite(on.api, bucket, "")}
 	careful := !on.config.AllowAtomicPublish // no other write of the epoch may come between the read of a revision and the write
 	if b.handle, err = openEpoch(ctx, on, kv.Subject(bucket, key), b.prefix+key, t, careful, o); err != nil {
 		return nil, err

@@ -42,7 +42,8 @@
 // # How long it takes
 //
 // With a TTL of 15 s: a key that is handed over is led again within milliseconds, and 2,000 keys of a session that is closed within half a second. After a crash
-// all keys are led again some 15 s after the last renewal, so 11 to 15 s after the crash, or within a second where a witness learns of the death, see package witness: give its Option to [Open].
+// all keys are led again some 15 s after the last renewal, so 11 to 15 s after the crash, or within a second where a witness learns of the death, see package
+// witness: give its Option to [Open].
 // A process that has just started may have to wait for a lease before it leads a key of one that died, and leaves it to others that need not.
 // A key that nobody ever led is led at once if the bucket is older than a lease. In a bucket that was just made, the first leaders wait for 16 s, because the
 // bucket may have been deleted and made again while somebody led. If work does not return within the release timeout after its leadership has ended, another

@@ -73,7 +73,7 @@ type Session struct {
 // Open opens a session, and makes the bucket if there is none. It returns when the session is open and knows what the bucket stores. Until [Session.Close] the
 // session renews its lease by itself; if the lease is lost, it opens another by itself.
 //
-// ctx is for Open alone. Give it a deadline: a permission that is missing does not end Open, and the error says then which request was not answered.
+// ctx is for Open alone. Give it a deadline: a permission that is missing may not end Open, and the error says then why the last request failed.
 //
 // Of the options of an election it takes those that concern the process: election.WithLogger, WithDebug, WithRegisterer, WithMetricsNamespace,
 // WithMetricsIdentity, WithReleaseTimeout, WithoutForcedReconnect, and that of a witness. The elections of the session log where the session does.
@@ -183,13 +183,14 @@ func (s *Session) awaitOpen(ctx context.Context) error {
 }
 
 // Election returns this process's candidate in the election of a key. The options are those of election.NewElection, without those that a session has for all
-// its keys, or has no use for: durations, a backoff, priorities and preemption, bare names, a witness, WithoutForcedReconnect, OnNext. The error wraps election.ErrInvalidOption if one is wrong, or if the session has an
-// election of this key already; [ErrFull]; or election.ErrStopped once the session is closed.
+// its keys, or has no use for: durations, a backoff, priorities and preemption, bare names, a witness, WithoutForcedReconnect, OnNext. The error wraps
+// election.ErrInvalidOption if one is wrong, or if the session has an election of this key already; [ErrFull]; or election.ErrStopped once the session is
+// closed.
 //
 // The election is used as one of election.NewElection, and keeps the same promises, with these differences: the leader's renewals are the session's, and so
 // OnCampaign is called for attempts to win the key only; election metrics of renewals stay at zero; Status.Notifications is "session"; and the instance is the
-// id of the session, which all its elections have. Its key is free for another election of this session once it was stopped and its
-// Start or Run has returned.
+// id of the session, which all its elections have. Its key is free for another election of this session once it was
+// stopped and its Start or Run has returned.
 func (s *Session) Election(key string, opts ...election.Option) (*election.Election, error) {
 	if err := validate.Key(key); err != nil {
 		return nil, err

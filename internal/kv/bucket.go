@@ -118,13 +118,13 @@ func (b *Bucket) Subject(key string) string { return Subject(b.Bucket(), key) }
 // Subject returns the subject of a key of a bucket.
 func Subject(bucket, key string) string { return "$KV." + bucket + "." + key }
 
-// SubjectToWrite returns the subject on which a key of a bucket is written: behind the prefix of the API, if js has another than the default one, as nats.go
-// writes keys. Servers and accounts map it to [Subject].
-func SubjectToWrite(js jetstream.JetStream, bucket, key string) string {
-	if prefix := APIPrefix(js); prefix != jetstream.DefaultAPIPrefix {
-		return prefix + Subject(bucket, key)
+// SubjectToWrite returns the subject on which a key of a bucket is written through a prefix of the API, see [APIPrefix]: behind that
+// prefix, unless it is the default one, as nats.go writes keys. Servers and accounts map it to [Subject].
+func SubjectToWrite(api, bucket, key string) string {
+	if api == jetstream.DefaultAPIPrefix {
+		return Subject(bucket, key)
 	}
-	return Subject(bucket, key)
+	return api + Subject(bucket, key)
 }
 
 // APIPrefix returns the prefix of the subjects of the JetStream API for js, with the dot at its end: as nats.go makes it of the options.

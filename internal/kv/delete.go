@@ -51,7 +51,7 @@ func (b *Bucket) Forget(ctx context.Context, key string, revision uint64, rememb
 // delete deletes a key while its record has the given revision, by a deletion that has a value and a TTL of its own,
 // if one is given.
 func (b *Bucket) delete(ctx context.Context, key string, revision uint64, value []byte, ttl string) (uint64, error) {
-	m := nats.NewMsg(SubjectToWrite(b.js, b.Bucket(), key))
+	m := nats.NewMsg(SubjectToWrite(APIPrefix(b.js), b.Bucket(), key))
 	m.Data = value
 	m.Header.Set(HeaderOperation, operationDelete)
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))

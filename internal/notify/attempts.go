@@ -78,8 +78,8 @@ func isAttempt(m *nats.Msg) bool {
 // them to the subscriber alone (nats-server 2.15.2).
 func (n *Notifier) attemptPrefixes() []string {
 	prefixes := []string{n.bucket.Subject("")}
-	if api := kv.APIPrefix(n.bucket.JetStream()); api != jetstream.DefaultAPIPrefix {
-		prefixes = append(prefixes, api+prefixes[0])
+	if own := kv.SubjectToWrite(kv.APIPrefix(n.bucket.JetStream()), n.bucket.Bucket(), ""); own != prefixes[0] {
+		prefixes = append(prefixes, own)
 	}
 	return prefixes
 }

@@ -38,12 +38,12 @@ func TestSessionsSpanALeafNode(t *testing.T) {
 				go func() { _ = e.Start(context.Background()) }()
 				return s, e
 			}
-			atLeaf, first := start("at the leaf", leaf)
+			atLeaf, first := start("leaf", leaf)
 			g.Eventually(first.IsLeader, 20*time.Second).Should(BeTrue())
-			_, second := start("at the hub", main)
-			g.Eventually(func() error { return first.Transfer(t.Context(), "at the hub") }, 20*time.Second).Should(Succeed())
+			_, second := start("main", main)
+			g.Eventually(func() error { return first.Transfer(t.Context(), "main") }, 20*time.Second).Should(Succeed())
 			g.Eventually(second.IsLeader, 20*time.Second).Should(BeTrue())
-			g.Eventually(func() error { return second.Transfer(t.Context(), "at the leaf") }, 20*time.Second).Should(Succeed())
+			g.Eventually(func() error { return second.Transfer(t.Context(), "leaf") }, 20*time.Second).Should(Succeed())
 			g.Eventually(first.IsLeader, 20*time.Second).Should(BeTrue())
 			g.Expect(atLeaf.Close(t.Context())).To(Succeed())
 			g.Eventually(second.IsLeader, 20*time.Second).Should(BeTrue())

@@ -15,7 +15,7 @@ import (
 
 // write publishes what the session writes. The answer comes to the inbox of the driver.
 func (d *Driver) write(op *session.Op) {
-	m := nats.NewMsg(kv.SubjectToWrite(d.js, d.bucket, op.Key))
+	m := nats.NewMsg(kv.SubjectToWrite(kv.APIPrefix(d.js), d.bucket, op.Key))
 	m.Data, m.Reply = op.Value, d.inbox+strconv.FormatUint(op.ID, 10)
 	if op.While == "" {
 		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(op.Replaces, 10))

@@ -199,10 +199,10 @@ func (w *world) stored(q *write, before, e *entry) {
 		if ago := w.Now.Sub(c.panicked); ago > w.script.ttl/2 && ago < 4*w.script.ttl { // its key was left to others after a lease, as that of an election is
 			continue
 		}
-		if t := c.busyTerm(); q.key == session.ClaimKey(c.key) && t != nil && before != nil && t.Number == before.Revision {
-			if t.Outcome.How != core.WorkGoesOn || q.record.StandDownMs < w.script.timing.LeaseTime().Milliseconds() { // else it is left so after the release timeout
-				w.fail("P3", c.name(), "releases the key before its callbacks and work have returned")
-			}
+		t := c.busyTerm()
+		leftToOthers := t != nil && t.Outcome.How == core.WorkGoesOn && q.record.StandDownMs >= w.script.timing.LeaseTime().Milliseconds() // after the release timeout
+		if q.key == session.ClaimKey(c.key) && t != nil && before != nil && t.Number == before.Revision && !leftToOthers {
+			w.fail("P3", c.name(), "releases the key before its callbacks and work have returned")
 		}
 		if claim := w.server.keys[session.ClaimKey(c.key)]; q.key == session.SessionKey(q.record.Instance) && c.busy() && claim != nil && claim.Record.Instance == q.record.Instance && claim.Record.Released.IsZero() {
 			w.fail("P3", c.name(), "releases the session before the callbacks and work of this key have returned")
