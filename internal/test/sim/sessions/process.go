@@ -280,7 +280,7 @@ func (p *process) fate() (f fate) {
 type consumer struct {
 	p       *process
 	joined  bool
-	behind  bool   // the server has not come to what was stored last, and leaves out what is replaced until then
+	behind  bool   // it has not delivered all that was stored, and leaves out what is replaced until it does
 	cursor  uint64 // the last sequence that was delivered, or is on its way
 	arrives time.Time
 	joins   int    // how often it was made, or has ended
@@ -292,7 +292,7 @@ const maxBehind = 100 * time.Millisecond
 
 // join makes the consumer. It delivers what is stored after the given sequence.
 func (x *consumer) join(after uint64) {
-	x.joined, x.behind, x.cursor = true, false, after
+	x.joined, x.behind, x.cursor = true, true, after
 	x.joins++
 	x.catchUp()
 }
@@ -310,12 +310,13 @@ func (x *consumer) stored(e *entry) {
 	}
 	w, joins := x.p.w, x.joins
 	switch {
-	case w.Now.Before(x.p.cutUntil), x.behind: // it catches up when the link is there again, or the server comes to it
+	case x.behind:
+	case w.Now.Before(x.p.cutUntil):
+		x.behind = true
 	case w.dice.Chance(0.05):
 		x.behind = true
 		w.After(w.dice.UpTo(maxBehind), func() {
 			if x.joins == joins {
-				x.behind = false
 				x.catchUp()
 			}
 		})
@@ -354,8 +355,12 @@ func (x *consumer) deliver(e *entry) {
 	})
 }
 
-// catchUp delivers what was stored while the link was cut, as far as it is stored still.
+// catchUp delivers what was stored while the consumer was behind, as far as it is stored still. If the link is cut, it does so when that is there again.
 func (x *consumer) catchUp() {
+	if x.p.w.Now.Before(x.p.cutUntil) {
+		return
+	}
+	x.behind = false
 	keys, _ := x.p.w.server.at(0)
 	var missed []*entry
 	for _, e := range keys {

@@ -147,16 +147,16 @@ func (p *process) freeze(until time.Time) {
 func (p *process) cutOff(until time.Time) {
 	if p.cutUntil.Before(until) {
 		p.cutUntil, p.troubled = until, timeutil.Later(p.troubled, until)
-		p.w.At(until, func() { p.act(p.heal) })
+		p.w.At(until, p.heal)
 	}
 }
 
-// heal is called when a link is there again.
+// heal is called when a link is there again. A process that is frozen then receives all the same.
 func (p *process) heal() {
 	if !p.w.Now.Before(p.cutUntil) && p.consumer.joined {
 		p.consumer.catchUp()
 		if p.w.dice.Chance(0.3) {
-			p.consumer.ends()
+			p.act(p.consumer.ends)
 		}
 	}
 }
