@@ -548,7 +548,10 @@ func (s *Session) read(now time.Time, r *Result) {
 		s.startAnew(now)
 		return
 	}
-	created := s.created
+	anew := !s.created.Equal(r.Created)
+	if anew { // no revision that is known is of this bucket
+		s.forget()
+	}
 	s.readFor, s.readAt, s.created = 0, time.Time{}, r.Created
 	var own *Change
 	stored := make(map[string]*Change, len(r.Changes))
@@ -558,7 +561,6 @@ func (s *Session) read(now time.Time, r *Result) {
 		}
 		stored[r.Changes[i].Key] = &r.Changes[i]
 	}
-	anew := !s.created.Equal(created)
 	s.correct(now, stored, r.Position, anew)
 	s.position = 0 // the consumer may be behind: it is no contradiction if several changes of a key are seen at once
 	for i := range r.Changes {

@@ -21,6 +21,11 @@ type bucket struct {
 	stored      map[string]session.Change
 	undelivered []session.Change
 	position    uint64
+	created     time.Time
+}
+
+func newBucket(created int64) *bucket {
+	return &bucket{stored: map[string]session.Change{}, created: time.Unix(created, 0)}
 }
 
 func (b *bucket) put(key string, r record.Record, unconditional bool) uint64 {
@@ -45,7 +50,7 @@ type process struct {
 
 // newProcess returns a process that leads the key.
 func newProcess(t *testing.T, key string) (*process, *session.Claim) {
-	p := &process{b: &bucket{stored: map[string]session.Change{}}, now: time.Now()}
+	p := &process{b: newBucket(1), now: time.Now()}
 	durations, err := (&timing.Durations{}).Timing(10 * time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +89,7 @@ func (p *process) decide() (more bool) {
 	for i := range ops {
 		op := &ops[i]
 		if op.Kind == session.Follow {
-			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(p.b.stored)), Position: p.b.position, Created: time.Unix(1, 0)})
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(p.b.stored)), Position: p.b.position, Created: p.b.created})
 			p.b.undelivered = nil
 			continue
 		}
@@ -180,6 +185,36 @@ func TestAReleaseNamesATermOnlyIfLeadershipHasCounted(t *testing.T) {
 		r := p.b.stored[session.ClaimKey(key)].Record
 		g.Expect(r.Released.IsZero()).To(BeFalse(), key)
 		g.Expect(r.Term).To(Equal(term), key)
+	}
+}
+
+// What is delivered while the session is being opened may have a greater revision than anything in the new bucket.
+func TestAReleaseThatWasSeenInAnEarlierBucketProvesNothing(t *testing.T) {
+	for created, state := range map[int64]core.State{1: core.Leader, 2: core.LeaderElect} {
+		t.Run(fmt.Sprint(state), func(t *testing.T) {
+			g := NewWithT(t)
+			p, _ := newProcess(t, "k")
+			p.now = p.now.Add(p.Left(p.now))
+			p.Next(p.now)
+			ops, _ := p.Next(p.now)
+			g.Expect(p.Step()).To(Equal(session.Opening))
+			p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Unknown}) // it is lost
+			secret := record.NewSecret()
+			p.b.put(session.ClaimKey("other"), record.Record{
+				Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: p.b.created, Secret: secret, Commitment: secret.Commitment(),
+			}, false)
+			p.deliver()
+			if !time.Unix(created, 0).Equal(p.b.created) {
+				p.b = newBucket(created)
+			}
+			c := p.campaign("other")
+			for range 20 { // before everything is read again
+				p.goOn()
+				p.now = p.now.Add(10 * time.Millisecond)
+			}
+			p.pass(p.Timing.Interval)
+			g.Expect(c.Term().Lease.State).To(Equal(state))
+		})
 	}
 }
 
