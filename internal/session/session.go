@@ -721,11 +721,11 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 		s.stray = s.stray || c.names(s.id)
 	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil {
-		o := &other{}
-		if s.position > 0 { // its session has expired, or never was; else a read says so
-			o.status, o.closedAt = vanished, s.moment(now)
+		s.others[c.owner] = &other{}
+		if s.position > 0 { // its session has expired, or never was, if a read does not show it either
+			s.missing[SessionKey(c.owner)] = true
+			s.readBy(now, ch.Revision)
 		}
-		s.others[c.owner] = o
 	}
 	if own != nil {
 		s.count(c, 1)

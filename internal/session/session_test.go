@@ -188,6 +188,20 @@ func TestAReleaseNamesATermOnlyIfLeadershipHasCounted(t *testing.T) {
 	}
 }
 
+// A read may have left out the record of the session, for it was renewed soon; and the renewal may come late.
+func TestAClaimIsNotTakenOverBecauseItsSessionHasNotBeenDelivered(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.b.put(session.SessionKey("x"), record.Record{Name: "b", Instance: "x"}, false)
+	p.b.undelivered = nil
+	p.b.put(session.ClaimKey("other"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+	c := p.campaign("other")
+	p.deliver()
+	p.pass(time.Second)
+	g.Expect(c.Term()).To(BeNil())
+	g.Expect(p.b.stored[session.ClaimKey("other")].Record.Instance).To(Equal("x"))
+}
+
 // What is delivered while the session is being opened may have a greater revision than anything in the new bucket.
 func TestAReleaseThatWasSeenInAnEarlierBucketProvesNothing(t *testing.T) {
 	for created, state := range map[int64]core.State{1: core.Leader, 2: core.LeaderElect} {
