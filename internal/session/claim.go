@@ -282,7 +282,7 @@ func (c *Claim) watch(now time.Time) {
 	case c.isYielding(now):
 		c.op.Until = c.yields
 		return
-	case !s.Knows(), !s.leads(now), !c.wants(now), c.underWay:
+	case !s.Knows(), !s.leads(now), !c.wants(now), c.underWay, s.missing[ClaimKey(c.key)]:
 		return
 	}
 	ends, vacant := s.vacancy(now, st)

@@ -65,7 +65,7 @@ type Session struct {
 	pruneAt    time.Time                   // when to forget sessions that are over
 	slowReadAt time.Time                   // when to read everything though nothing asks for it
 	reading    uint64                      // the read that is under way; 0 if none is
-	missing    map[string]bool             // from the last read, though it was known
+	missing    map[string]bool             // keys that the last read did not show, though they were known: until the next read nobody knows why
 	settledBy  uint64                      // the own revision that the last write of the settled key demanded
 	closing    bool                        // the process has closed it: all claims are to end
 	limit      time.Time                   // when to give up the release of a session that is closing
@@ -717,6 +717,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	before := *c
 	news := c.take(ch, s.moment(now), s.created)
 	if news {
+		delete(s.missing, ch.Key)
 		c.known = s.leadersBefore(now, &before, c, &ch.Record)
 		s.stray = s.stray || c.names(s.id)
 	}

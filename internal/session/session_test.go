@@ -232,6 +232,22 @@ func TestAReleaseThatWasSeenInAnEarlierBucketProvesNothing(t *testing.T) {
 	}
 }
 
+// An operator may have purged the key, and another session may have led it before.
+func TestAClaimThatAReadDoesNotShowIsNotTakenUntilItIsKnownWhy(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	secret := record.NewSecret()
+	p.b.put(session.ClaimKey("other"), record.Record{
+		Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: p.b.created, Secret: secret, Commitment: secret.Commitment(),
+	}, false)
+	p.deliver()
+	delete(p.b.stored, session.ClaimKey("other"))
+	p.MayHaveMissed(p.now)
+	c := p.campaign("other")
+	p.pass(p.Timing.Interval)
+	g.Expect(c.Term().Lease.State).To(Equal(core.LeaderElect))
+}
+
 // By chance the release of a session of an earlier bucket may replace a claim that has the revision which its own had there.
 func TestAReleaseOfAnEarlierBucketProvesNothing(t *testing.T) {
 	for created, state := range map[time.Time]core.State{time.Unix(1, 0): core.Leader, time.Unix(0, 0): core.LeaderElect} {
