@@ -24,6 +24,7 @@
 //     key was never claimed. Session.vacancy says for how long the taker waits then.
 //   - A client that may write the key settled is believed: after the bucket was made again, a false one has first takers lead beside leaders of the bucket
 //     before, for up to a lease.
+//   - What was known but is missing from a read is left alone: the read may have left it out. If it is missing from the next read, too, it is gone.
 //   - A session that takes a claim states for how long it waits, and its own successor waits at least as long.
 //   - A claim is released once its callbacks and work have returned. If they have not within the release timeout, it is released then, and its next owner waits
 //     for a whole lease, as long as the key of an election takes to expire.
