@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"time"
 )
 
 // The range lies below the ports that systems assign by themselves, so that none becomes the port of an outgoing connection
@@ -13,6 +14,8 @@ const (
 	firstPort = 15_000
 	lastPort  = 32_000
 	portTries = 100
+
+	dialTimeout = time.Second
 )
 
 // Port is a reserved TCP port of 127.0.0.1, on which nothing listens. No other caller, in this process or another, can reserve
@@ -34,19 +37,19 @@ func reserve(first, last int) (p Port, err error) {
 	return Port{}, fmt.Errorf("no free port found between %d and %d: %w", first, last, err)
 }
 
-// reserveNumber reserves the port of that number.
+// reserveNumber reserves the port of that number. It does not listen there to see whether it can: a process that another goroutine starts at that moment would
+// listen there, too, until it runs its program.
 func reserveNumber(number int) (Port, error) {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
 	udp, err := net.ListenPacket("udp", address)
 	if err != nil {
 		return Port{}, err
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
+	if c, err := net.DialTimeout("tcp", address, dialTimeout); err == nil {
+		_ = c.Close()
 		_ = udp.Close()
-		return Port{}, err
+		return Port{}, fmt.Errorf("something listens on %s", address)
 	}
-	_ = l.Close()
 	return Port{number, udp}, nil
 }
 
