@@ -34,19 +34,23 @@ type sampler struct {
 	deadline   time.Duration
 }
 
-// runSamplers takes samples until ctx ends or the history cannot be written.
+// runSamplers takes samples until ctx ends or the history cannot be written. It takes a last one after ctx has ended: on a busy host it may not have been run
+// since a term ended.
 func runSamplers(ctx context.Context, all []*sampler) error {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	for {
+		ended := ctx.Err() != nil
 		for _, s := range all {
 			if err := s.sample(); err != nil {
 				return err
 			}
 		}
+		if ended {
+			return all[0].history.Write(all[0].beat())
+		}
 		select {
 		case <-ctx.Done():
-			return all[0].history.Write(all[0].beat())
 		case <-ticker.C:
 		}
 	}
