@@ -150,9 +150,8 @@ func TestSchedulerRunsItsJobsOnOneLeaderAfterAnother(t *testing.T) {
 func TestTheNextLeaderLeadsWarm(t *testing.T) {
 	text := alone(t, "warm")
 	g := NewWithT(t)
-	g.Expect(strings.Count(text, "msg=Leading ")).To(BeNumerically(">=", 2), "a deployment restarts the leader")
 	warm := regexp.MustCompile(`(?s)msg=Leading .*msg=Leading name=\S+ term=\d+ warm=true items=2000`)
-	for again := 0; again < 3 && !warm.MatchString(text); again++ { // seldom, the leader names a candidate that has stopped without its knowledge
+	for again := 0; again < 3 && !warm.MatchString(text); again++ { // seldom, the leader names one that has just stopped; or its server is silent for seconds
 		text = output(t, "warm")
 	}
 	g.Expect(warm.MatchString(text)).To(BeTrue())

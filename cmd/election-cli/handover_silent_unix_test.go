@@ -13,6 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 // waitFor returns how long the error of a handover says to wait.
@@ -27,7 +28,7 @@ func waitFor(g Gomega, stderr string) time.Duration {
 // A leader that hangs must not be evicted: it may lead on until its lease ends, and its successor leads sooner if nobody evicts it.
 func TestResignOfALeaderThatHangsSaysHowLongToWaitForTheNext(t *testing.T) {
 	f := startFleet(t, "web-2")
-	f.Expect(f.leader.cmd.Process.Signal(unix.SIGSTOP)).To(Succeed())
+	proctest.Stop(t, f.leader.cmd.Process.Pid)
 	for _, command := range [][]string{{"resign", "jobs", "--force"}, {"transfer", "jobs", "--to", "web-2"}} {
 		code, _, stderr := f.run(command...)
 		f.Expect(code).To(Equal(cli.ExitNegative))

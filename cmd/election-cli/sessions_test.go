@@ -97,7 +97,7 @@ func TestKeysOfSessionsAreShownAndOperated(t *testing.T) {
 	code, stdout, stderr = s.run("resign", "two")
 	s.Expect(code).To(Equal(cli.ExitOK), stderr)
 	s.Expect(stdout).To(HavePrefix(`"a" has handed over "two" to "b", term `))
-	s.Expect(b.Status().Led).To(Equal(2))
+	s.Eventually(func() int { return b.Status().Led }).Should(Equal(2))
 
 	code, stdout, stderr = s.run("evict", "one", "--force")
 	s.Expect(code).To(Equal(cli.ExitOK), stderr)
