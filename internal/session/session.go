@@ -549,8 +549,9 @@ func (s *Session) read(now time.Time, r *Result) {
 		return
 	}
 	anew := !s.created.Equal(r.Created)
-	if anew { // no revision that is known is of this bucket
+	if anew { // nothing that is known is of this bucket
 		s.forget()
+		s.settled = false
 	}
 	s.readFor, s.readAt, s.created = 0, time.Time{}, r.Created
 	var own *Change
