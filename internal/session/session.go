@@ -625,9 +625,12 @@ func (s *Session) correct(now time.Time, stored map[string]*Change, position uin
 			c.revision = 0
 		case !isGone(ClaimKey(key)):
 		default: // its owner may not know yet; and since the last read others may have come and gone
-			s.count(c, -1)
+			own := s.own[key]
+			if own != nil {
+				s.count(c, -1)
+			}
 			*c = storedClaim{kind: foreign, seen: s.moment(now)}
-			if own := s.own[key]; own != nil {
+			if own != nil {
 				own.seen(now, c)
 			}
 		}
@@ -680,6 +683,7 @@ func (s *Session) apply(now time.Time, ch *Change) {
 		if s.contradicts(now, ch, o.revision) {
 			return
 		}
+		delete(s.missing, ch.Key)
 		o.written, s.newest = ch.Written, timeutil.Later(s.newest, ch.Written)
 		before := o.status
 		if o.take(id, ch, at); o.status != before || o.status != open {
@@ -815,12 +819,22 @@ func (s *Session) closeOther(now time.Time, id string, o *other) {
 			o.revision = r.Revision
 			o.close(s.moment(now), over)
 			s.touchNaming(id)
-		case o.status == ended, o.named == 0 && r.Named && r.Last == 0: // it has expired
+		case (o.status == ended || r.Named && r.Last == 0) && !s.isNamed(id): // it has expired, or is to
 			delete(s.others, id)
 		default:
 			o.refusedAt = now
 		}
 	})
+}
+
+// isNamed reports whether a claim names a session.
+func (s *Session) isNamed(id string) bool {
+	for _, c := range s.claims {
+		if c.names(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // settle writes that the bucket is older than any lease of an earlier bucket of its name, once it is: this session's record has been stored in it for so
