@@ -267,7 +267,7 @@ func (c *Claim) watch(now time.Time) {
 			c.op.Until = c.again
 		}
 		return
-	case own && c.wants(now) && s.doubtful[st.attempt]: // a write was applied after all that was given up
+	case own && c.wants(now) && s.isDoubtful(st.attempt): // a write was applied after all that was given up
 		delete(s.doubtful, st.attempt)
 		c.holdKey(now, st, timeutil.Later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
 		return
@@ -315,9 +315,13 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	}
 	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
-	c.write(r, st.revision, now.Add(s.Timing.RequestTimeout()), func(now time.Time, outcome core.Outcome) {
-		if outcome == core.Unknown {
-			s.doubtful[r.Attempt] = true
+	limit := now.Add(s.Timing.RequestTimeout())
+	if s.doubtful[r.Attempt] = now; wait > 0 {
+		s.doubtful[r.Attempt] = limit.Add(wait)
+	}
+	c.write(r, st.revision, limit, func(now time.Time, outcome core.Outcome) {
+		if outcome != core.Unknown {
+			delete(s.doubtful, r.Attempt)
 		}
 		if c.step != Taking {
 			return
@@ -332,6 +336,12 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 		c.enter(Watching)
 		c.again = now.Add(readPause)
 	})
+}
+
+// isDoubtful reports whether it is not known if an attempt to take a claim was applied.
+func (s *Session) isDoubtful(attempt string) bool {
+	_, is := s.doubtful[attempt]
+	return is
 }
 
 // wonOver returns over what a claim is taken.

@@ -38,6 +38,9 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 			return s.limit
 		}
 	}
+	for _, ends := range s.doubtful { // such a claim may be stored
+		wait = max(wait, ends.Sub(now))
+	}
 	s.enter(Releasing)
 	r := s.sessionRecord()
 	r.Released, r.Secret, r.Reason, r.StandDownMs = now.Round(0), s.secret, string(core.Stopped), record.Milliseconds(wait)
