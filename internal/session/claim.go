@@ -328,7 +328,7 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 		}
 		if st := s.claims[c.key]; outcome == core.Applied && st.kind == claimed && st.attempt == r.Attempt {
 			c.holdKey(now, st, now.Add(wait), r.Since, won)
-			if c.proven = !first; c.proven {
+			if c.proven = !first && s.Knows(); c.proven { // else history may be another one
 				delete(s.unproven.claims, c)
 			}
 			return
