@@ -65,7 +65,7 @@ type Session struct {
 	pruneAt    time.Time                   // when to forget sessions that are over
 	slowReadAt time.Time                   // when to read everything though nothing asks for it
 	reading    uint64                      // the read that is under way; 0 if none is
-	missing    map[string]bool             // keys that the last read did not show, though they were known: until the next read nobody knows why
+	missing    map[string]bool             // keys that were not shown or delivered, though they are known: the next read says whether they are gone
 	settledBy  uint64                      // the own revision that the last write of the settled key demanded
 	closing    bool                        // the process has closed it: all claims are to end
 	limit      time.Time                   // when to give up the release of a session that is closing
@@ -619,7 +619,7 @@ func (s *Session) correct(now time.Time, stored map[string]*Change, position uin
 			continue
 		}
 		switch ch := stored[ClaimKey(key)]; {
-		case c.revision > position, c.kind == unclaimed:
+		case c.revision > position, c.kind == unclaimed, c.kind == foreign && c.revision == 0 && !anew: // the last is gone already
 		case ch != nil && (ch.Revision > c.revision || ch.Revision == c.revision && ch.Record.Attempt == c.attempt): // what is stored is applied next
 		case ch != nil: // in a history that has gone back, though the revision may be the same
 			c.revision = 0
@@ -730,7 +730,7 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 		s.others[c.owner] = &other{}
 		if s.position > 0 { // its session has expired, or never was, if a read does not show it either
 			s.missing[SessionKey(c.owner)] = true
-			s.readBy(now, ch.Revision)
+			s.readBy(now.Add(readPause), ch.Revision)
 		}
 	}
 	if own != nil {
@@ -819,7 +819,7 @@ func (s *Session) closeOther(now time.Time, id string, o *other) {
 			o.revision = r.Revision
 			o.close(s.moment(now), over)
 			s.touchNaming(id)
-		case (o.status == ended || r.Named && r.Last == 0) && !s.isNamed(id): // it has expired, or is to
+		case (o.status == ended || r.Named && r.Last == 0) && o.named == 0 && !s.isNamed(id): // it has expired, or is to expire
 			delete(s.others, id)
 		default:
 			o.refusedAt = now
