@@ -6,8 +6,8 @@
  * can renew it any more. These are the epoch leases of CockroachDB, with an id in place of an epoch.
  *
  * Time advances in ticks whenever it likes, so everybody may be as slow as he wants to be. Timers count down, so runs are endless and the states
- * finitely many. A write over a revision is one transition. The model leaves out what is in the records besides, a history that goes back, and a write
- * that hits the same revision of a bucket that was made again.
+ * finitely many. A write over a revision is one transition. The model leaves out what is in the records besides, a history that goes back, a write
+ * that hits the same revision of a bucket that was made again, and what a consumer does not deliver because it was replaced.
  */
 #ifndef S
 #define S 2       /* sessions at a time; a session that is over and that no claim names makes room for another */

@@ -57,7 +57,9 @@ type Session struct {
 	lease      *core.Lease                 // by the last renewal that is verified; nil before the first
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
-	passed     passed                      // by the last renewal that is verified
+	delivered  *try                        // the last renewal that was delivered, if it is not verified yet
+	pending    uint64                      // how many changes must be delivered until it is
+	passed     passed                      // by the last renewal that was delivered
 	renewAt    time.Time                   // when to renew, or to open
 	readAt     time.Time                   // when to read everything; zero for never
 	readBegan  time.Time                   // when the last read of everything was begun
@@ -387,8 +389,9 @@ func (s *Session) renewal(ch *Change) *try {
 	return s.try(ch.Record.Attempt)
 }
 
-// ownSeen takes what is stored of this session. Everything that was stored before is known, or is told together with it.
-func (s *Session) ownSeen(now time.Time, ch *Change) {
+// ownSeen takes what is stored of this session. Everything that was stored before is known, is told together with it, or was replaced by one of the changes
+// that are pending: those that the consumer had still to deliver then.
+func (s *Session) ownSeen(now time.Time, ch *Change, pending uint64) {
 	if ch.Revision < s.revision || s.step == Released {
 		return
 	}
@@ -401,7 +404,8 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 		s.stand(now, ch.Revision)
 		s.loseLater(now, *t, ch.Revision)
 		s.passed = passed{t.position, ch.Revision}
-		s.verified(now, *t)
+		renewal := *t
+		s.delivered, s.pending = &renewal, pending
 	case ch.Revision == s.revision: // it was verified before
 	case ch.Record.Instance == s.id && ch.Record.ClosedBy == "" && ch.Record.Released.IsZero():
 		s.lose(now, core.Cloned, "another process uses its id")
@@ -428,6 +432,14 @@ func (s *Session) loseLater(now time.Time, t try, revision uint64) {
 
 // passed says that the consumer had come to a position before the own renewal of a revision was sent.
 type passed struct{ position, revision uint64 }
+
+// verify verifies the renewal that was delivered.
+func (s *Session) verify(now time.Time) {
+	if t := s.delivered; t != nil {
+		s.delivered = nil
+		s.verified(now, *t)
+	}
+}
 
 // verified extends the lease by a renewal: the claims that the session had when it was stored are still its own, or it knows that they are not.
 func (s *Session) verified(now time.Time, t try) {
@@ -477,7 +489,7 @@ func (s *Session) verified(now time.Time, t try) {
 func (s *Session) lose(now time.Time, why core.Reason, words string) {
 	s.log(core.Warn, "Session is over", "session", s.id, "reason", string(why), "because", words)
 	s.others[s.id] = &other{name: s.Name, commitment: s.secret.Commitment(), named: s.naming(s.id)}
-	s.id, s.lease, s.tries, s.readAt, s.readFor, s.reading, s.renewAt = "", nil, nil, time.Time{}, 0, 0, now
+	s.id, s.lease, s.tries, s.delivered, s.readAt, s.readFor, s.reading, s.renewAt = "", nil, nil, nil, time.Time{}, 0, 0, now
 	s.forget()
 	if s.closing {
 		s.enter(Released)
@@ -494,6 +506,7 @@ func (s *Session) lose(now time.Time, why core.Reason, words string) {
 // has a sequence that it delivered before.
 func (s *Session) startAnew(now time.Time) {
 	s.forget()
+	s.delivered = nil
 	s.readAt, s.readFor, s.reading, s.passed = timeutil.Later(now, s.readBegan.Add(readPause)), s.revision, 0, passed{}
 	s.touchAll()
 }
@@ -581,7 +594,10 @@ func (s *Session) read(now time.Time, r *Result) {
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {
 	case own != nil:
-		s.ownSeen(now, own)
+		if s.ownSeen(now, own, 0); s.lacksOwn() {
+			s.delivered = nil
+		}
+		s.verify(now)
 	case s.step == Open && anew:
 		s.lose(now, core.BucketReplaced, "its record is gone")
 		return
@@ -592,6 +608,19 @@ func (s *Session) read(now time.Time, r *Result) {
 		s.renewAt = now
 	}
 	s.touchAll()
+}
+
+// lacksOwn reports whether the last read did not show a claim that the process holds: it may have been lost before the own record was stored, and the next read
+// says.
+func (s *Session) lacksOwn() bool {
+	for key := range s.missing {
+		if claimed, is := ClaimOf(key); is {
+			if c := s.own[claimed]; c != nil && c.term != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isBehind reports whether a change in a read is what an own claim has replaced: the read is of a replica that is behind.
@@ -648,9 +677,11 @@ func (s *Session) correct(now time.Time, stored map[string]*Change, position uin
 	s.missing = missing
 }
 
-// Seen takes changes in the order in which they were stored. position is the sequence up to which the consumer has delivered everything.
-func (s *Session) Seen(now time.Time, changes []Change, position uint64) {
+// Seen takes changes in the order in which they were stored. position is the sequence up to which the consumer has delivered everything, and pending is how
+// many changes it had still to deliver then.
+func (s *Session) Seen(now time.Time, changes []Change, position, pending uint64) {
 	for i := range changes {
+		s.pending -= min(s.pending, 1)
 		switch ch := &changes[i]; {
 		case ch.Key != SessionKey(s.id):
 			s.apply(now, ch)
@@ -659,11 +690,14 @@ func (s *Session) Seen(now time.Time, changes []Change, position uint64) {
 				s.stand(now, ch.Revision)
 			}
 		default: // everything before it has been delivered
-			s.ownSeen(now, ch)
+			s.ownSeen(now, ch, pending+uint64(len(changes)-1-i))
 		}
 	}
 	if s.position > 0 {
 		s.position = max(s.position, position)
+	}
+	if s.pending == 0 || pending == 0 {
+		s.verify(now)
 	}
 }
 

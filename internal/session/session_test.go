@@ -22,6 +22,7 @@ type bucket struct {
 	undelivered []session.Change
 	position    uint64
 	created     time.Time
+	reads       int // of everything
 }
 
 func newBucket(created int64) *bucket {
@@ -48,9 +49,9 @@ type process struct {
 	failing func()                        // is called before a write fails; may be nil
 }
 
-// newProcess returns a process that leads the key.
-func newProcess(t *testing.T, key string) (*process, *session.Claim) {
-	p := &process{b: newBucket(1), now: time.Now()}
+// open returns a process whose session is to be opened in a bucket.
+func open(t *testing.T, b *bucket, name string, now time.Time) *process {
+	p := &process{b: b, now: now}
 	durations, err := (&timing.Durations{}).Timing(10 * time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -58,22 +59,35 @@ func newProcess(t *testing.T, key string) (*process, *session.Claim) {
 	never := func() (time.Duration, bool) { return 0, false }
 	clocks := func() lease.Reading { return lease.Reading{Instant: lease.Of(p.now)} }
 	ids := 0
-	p.Session = session.New(&session.Rules{Name: "a", Timing: durations, World: &core.World{
-		Random: func(time.Duration) time.Duration { return 0 }, NewID: func() string { ids++; return fmt.Sprint("id", ids) },
+	p.Session = session.New(&session.Rules{Name: name, Timing: durations, World: &core.World{
+		Random: func(time.Duration) time.Duration { return 0 }, NewID: func() string { ids++; return fmt.Sprint(name, ids) },
 		NewSecret: record.NewSecret, Clocks: clocks, Boot: never, Slewed: never, Started: clocks(),
 	}})
+	p.goOn()
+	p.deliver()
+	p.goOn()
+	return p
+}
+
+// newProcess returns a process that leads the key.
+func newProcess(t *testing.T, key string) (*process, *session.Claim) {
+	p := open(t, newBucket(1), "a", time.Now())
 	c := p.campaign(key)
 	for range 100 {
 		p.goOn()
 		p.deliver()
 		p.goOn()
-		if t := c.Term(); t != nil && t.Lease.State == core.Leader {
+		if p.leads(c) {
 			return p, c
 		}
 		p.now = p.now.Add(time.Second)
 	}
 	t.Fatal("it does not come to lead")
 	return nil, nil
+}
+
+func (p *process) leads(c *session.Claim) bool {
+	return c.Term() != nil && c.Term().Lease.State == core.Leader && c.Term().Lease.Left(p.now, nil) > 0
 }
 
 func (p *process) campaign(key string) *session.Claim {
@@ -91,6 +105,7 @@ func (p *process) decide() (more bool) {
 		if op.Kind == session.Follow {
 			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(p.b.stored)), Position: p.b.position, Created: p.b.created})
 			p.b.undelivered = nil
+			p.b.reads++
 			continue
 		}
 		if op.Key == p.failed {
@@ -123,7 +138,7 @@ func (p *process) goOn() {
 }
 
 func (p *process) deliver() {
-	p.Seen(p.now, p.b.undelivered, p.b.position)
+	p.Seen(p.now, p.b.undelivered, p.b.position, 0)
 	p.b.undelivered = nil
 }
 
@@ -379,4 +394,197 @@ func TestAReleaseThatIsRefusedBecauseSomebodyElseHasTheKeyIsNone(t *testing.T) {
 	}
 	g.Expect(c.Term()).NotTo(BeIdenticalTo(term))
 	g.Expect([]any{term.Outcome.How, term.LostBy}).To(Equal([]any{core.KeyLost, core.Overwritten}))
+}
+
+// What the consumer of an earlier bucket has delivered is still on its way while the session is being opened in a new one.
+func TestThatAnEarlierBucketIsSettledProvesNothing(t *testing.T) {
+	for created, leads := range map[int64]bool{1: true, 2: false} {
+		t.Run(fmt.Sprint(leads), func(t *testing.T) {
+			g := NewWithT(t)
+			p, _ := newProcess(t, "k")
+			p.now = p.now.Add(p.Left(p.now))
+			p.Next(p.now)
+			ops, _ := p.Next(p.now)
+			g.Expect(p.Step()).To(Equal(session.Opening))
+			p.b.put("settled", record.Record{Name: "b", Instance: "x", Attempt: "x.1"}, false)
+			p.deliver()
+			if created != p.b.created.Unix() {
+				p.b = newBucket(created)
+			}
+			p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)})
+			c := p.campaign("other")
+			p.pass(time.Second)
+			g.Expect(p.leads(c)).To(Equal(leads))
+		})
+	}
+}
+
+// The session does not know of the claim, for neither the answer nor the change was delivered. Its release says how long a successor waits for leaders before.
+func TestTheReleaseOfASessionCoversAClaimOfWhichItDoesNotKnow(t *testing.T) {
+	g := NewWithT(t)
+	p, led := newProcess(t, "k")
+	p.b.put(session.ClaimKey("other"), record.Record{Name: "an operator"}, true) // evicts a leader that does not know of it yet
+	p.deliver()
+	c := p.campaign("other")
+	p.applied = func(key string) core.Outcome {
+		if key == session.ClaimKey("other") {
+			p.b.undelivered = nil
+			return core.Unknown
+		}
+		return core.Applied
+	}
+	p.goOn()
+	p.goOn()
+	g.Expect(p.b.stored[session.ClaimKey("other")].Record.Instance).To(Equal(p.ID()))
+	p.Close(p.now)
+	led.Notice(p.now, core.Stop{})
+	c.Notice(p.now, core.Stop{})
+	p.goOn()
+	g.Expect(p.Step()).To(Equal(session.Released))
+
+	q := open(t, p.b, "b", p.now)
+	d := q.campaign("other")
+	q.pass(p.Timing.LeaseTime())
+	g.Expect(d.Term().Lease.State).To(Equal(core.LeaderElect))
+	q.pass(p.Timing.TTL)
+	g.Expect(q.leads(d)).To(BeTrue())
+}
+
+// A consumer that is behind leaves out what was replaced: here, that an operator evicted the leader, for another session has taken the key since.
+func TestARenewalProvesNothingUntilWhatWasStoredBeforeItWasDeliveredIsKnown(t *testing.T) {
+	for name, tells := range map[string]func(p *process, renewal, taken session.Change){
+		"a consumer that has more to deliver": func(p *process, renewal, _ session.Change) {
+			p.Seen(p.now, []session.Change{renewal}, renewal.Revision, 1)
+		},
+		"a read that does not show the claim": func(p *process, renewal, taken session.Change) {
+			p.MayHaveMissed(p.now)
+			p.now = p.now.Add(300 * time.Millisecond)
+			ops, _ := p.Next(p.now)
+			r := session.Result{Outcome: core.Applied, Position: renewal.Revision, Created: p.b.created}
+			for _, ch := range p.b.stored {
+				if ch.Key != taken.Key {
+					r.Changes = append(r.Changes, ch)
+				}
+			}
+			p.Done(p.now, ops[len(ops)-1].ID, &r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p, c := newProcess(t, "k")
+			p.now = p.now.Add(5 * time.Second)
+			left := p.Left(p.now)
+			p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator"}, true)
+			p.decide()
+			renewal := p.b.stored[session.SessionKey(p.ID())]
+			g.Expect(renewal.Revision).To(Equal(p.b.position), "it is renewed")
+			p.b.put(session.ClaimKey("k"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+			taken := p.b.stored[session.ClaimKey("k")]
+			before := p.now
+			tells(p, renewal, taken)
+			g.Expect(p.Left(p.now)).To(BeNumerically("<=", left-p.now.Sub(before)))
+			g.Expect(p.leads(c)).To(BeTrue())
+			p.Seen(p.now, []session.Change{taken}, taken.Revision, 0)
+			g.Expect(p.leads(c)).To(BeFalse())
+		})
+	}
+}
+
+// Other changes may be stored all the time. Those that were pending when a renewal was delivered are enough.
+func TestARenewalIsVerifiedThoughTheConsumerAlwaysHasMoreToDeliver(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.now = p.now.Add(5 * time.Second)
+	p.decide()
+	renewal := p.b.stored[session.SessionKey(p.ID())]
+	p.Seen(p.now, []session.Change{renewal}, renewal.Revision, 2)
+	left := p.Left(p.now)
+	for i := range 2 {
+		p.b.put(session.SessionKey(fmt.Sprint("x", i)), record.Record{Name: "b", Instance: fmt.Sprint("x", i), Attempt: fmt.Sprint("x.", i)}, false)
+		g.Expect(p.Left(p.now)).To(Equal(left))
+		ch := p.b.stored[session.SessionKey(fmt.Sprint("x", i))]
+		p.Seen(p.now, []session.Change{ch}, ch.Revision, 2)
+	}
+	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()))
+}
+
+// The bucket was made again, and a claim in it happens to have the revision over which the session takes the key.
+func TestAClaimWhoseAnswerShowsAnotherHistoryDoesNotCountAtOnce(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	secret := record.NewSecret()
+	at := p.b.put(session.ClaimKey("other"), record.Record{
+		Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: p.b.created, Secret: secret, Commitment: secret.Commitment(),
+	}, false)
+	p.b.put(session.SessionKey("y"), record.Record{Name: "y", Instance: "y", Attempt: "y.1"}, false)
+	p.b.put(session.SessionKey("z"), record.Record{Name: "z", Instance: "z", Attempt: "z.1"}, false)
+	p.deliver()
+	p.b = newBucket(2)
+	p.b.position = at // the key is claimed there
+	c := p.campaign("other")
+	p.now = p.now.Add(100 * time.Millisecond)
+	p.decide()
+	ops, _ := p.Next(p.now)
+	for _, op := range ops {
+		if op.Key == session.ClaimKey("other") {
+			g.Expect(op.Replaces).To(Equal(at))
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+		}
+	}
+	c.Done(p.now, core.Result{})
+	g.Expect(c.Term().Lease.State).To(Equal(core.LeaderElect))
+}
+
+// A process also knows claims of keys for which it does not campaign.
+func TestASessionIsClosedThoughAnotherClaimOfItIsGone(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.b.put(session.SessionKey("x"), record.Record{Name: "b", Instance: "x", Attempt: "x.0"}, false)
+	p.b.put(session.ClaimKey("other"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+	p.b.put(session.ClaimKey("another"), record.Record{Name: "b", Instance: "x", Attempt: "x.2", Since: p.now}, false)
+	p.deliver()
+	c := p.campaign("other")
+	p.pass(time.Second)
+	delete(p.b.stored, session.ClaimKey("another"))
+	p.MayHaveMissed(p.now)
+	p.pass(3 * p.Timing.TTL)
+	g.Expect(p.leads(c)).To(BeTrue())
+}
+
+func TestASessionIsRememberedIfAClaimOfItComesLate(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	secret := record.NewSecret()
+	x := record.Record{Name: "b", Instance: "x", Attempt: "x.0", Commitment: secret.Commitment()}
+	p.b.put(session.SessionKey("x"), x, false)
+	x.Released, x.Secret, x.Attempt = p.now, secret, "x.1"
+	p.b.put(session.SessionKey("x"), x, false)
+	p.deliver()
+	p.failed, p.failing = session.SessionKey("x"), func() { // its record is to be made anew so that it expires
+		p.failed = ""
+		p.b.put(session.ClaimKey("other"), record.Record{Name: "b", Instance: "x", Attempt: "x.2", Since: p.now}, false)
+		p.deliver()
+	}
+	p.pass(p.Timing.TTL)
+	g.Expect(p.failed).To(BeEmpty())
+	c := p.campaign("other")
+	p.pass(3 * p.Timing.TTL)
+	g.Expect(p.leads(c)).To(BeTrue())
+}
+
+func TestKeysThatAreGoneAreNotReadAgainAndAgain(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	for _, key := range []string{"one", "two"} {
+		p.b.put(session.ClaimKey(key), record.Record{Name: "an operator"}, true)
+	}
+	p.deliver()
+	delete(p.b.stored, session.ClaimKey("one"))
+	p.MayHaveMissed(p.now)
+	p.goOn()
+	delete(p.b.stored, session.ClaimKey("two")) // which the next read misses first
+	p.pass(2 * time.Second)
+	before := p.b.reads
+	p.pass(p.Timing.TTL)
+	g.Expect(p.b.reads).To(Equal(before))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/test/sim/judge"
 	"github.com/natscampaign/election/internal/test/virtual"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // process is a process with one session, which campaigns for all keys. It drives the session across a link that may be spoiled.
@@ -253,7 +254,7 @@ func (p *process) fate() (f fate) {
 	d := p.w.dice
 	f.buffered = d.Chance(0.3)
 	for _, a := range p.w.faults {
-		if a.victim >= 0 && a.victim != p.index || !d.Chance(a.chance) {
+		if !a.hits(p) || !d.Chance(a.chance) {
 			continue
 		}
 		p.w.count(faultNames[a.kind])
@@ -313,9 +314,9 @@ func (x *consumer) stored(e *entry) {
 	case x.behind:
 	case w.Now.Before(x.p.cutUntil):
 		x.behind = true
-	case w.dice.Chance(0.05):
+	case w.dice.Chance(0.05), x.longest() > maxBehind:
 		x.behind = true
-		w.After(w.dice.UpTo(maxBehind), func() {
+		w.After(w.dice.UpTo(x.longest()), func() {
 			if x.joins == joins {
 				x.catchUp()
 			}
@@ -325,12 +326,30 @@ func (x *consumer) stored(e *entry) {
 	}
 }
 
+// longest returns for how long the consumer is behind at most, from now on.
+func (x *consumer) longest() time.Duration {
+	longest := maxBehind
+	for _, a := range x.p.w.faults {
+		if a.kind == deliveryLate && a.hits(x.p) && a.chance < 0.3 {
+			longest = max(longest, a.delay)
+			x.p.troubled = timeutil.Later(x.p.troubled, x.p.w.Now.Add(longest))
+		}
+	}
+	return longest
+}
+
 func (x *consumer) deliver(e *entry) {
 	w, p, joins := x.p.w, x.p, x.joins
 	x.cursor = e.Revision
+	pending := uint64(0)
+	for _, other := range w.server.keys {
+		if other.Revision > e.Revision {
+			pending++
+		}
+	}
 	delay := w.script.latency
 	for _, a := range w.faults {
-		if a.kind == deliveryLate && (a.victim < 0 || a.victim == p.index) {
+		if a.kind == deliveryLate && a.hits(p) {
 			if a.chance < 0.7 {
 				delay += w.dice.UpTo(a.delay)
 			} else { // longer than any lease
@@ -348,7 +367,7 @@ func (x *consumer) deliver(e *entry) {
 		p.act(func() {
 			if x.joins == joins {
 				p.learn([]session.Change{e.Change})
-				p.session.Seen(p.now(), []session.Change{e.Change}, e.Revision)
+				p.session.Seen(p.now(), []session.Change{e.Change}, e.Revision, pending)
 				p.goOn()
 			}
 		})

@@ -54,6 +54,9 @@ type fault struct {
 	delay         time.Duration
 }
 
+// hits reports whether a process suffers the fault.
+func (f *fault) hits(p *process) bool { return f.victim < 0 || f.victim == p.index }
+
 // faultKind is a kind of fault.
 type faultKind int
 
