@@ -204,7 +204,8 @@ func (w *world) stored(q *write, before, e *entry) {
 		if q.key == session.ClaimKey(c.key) && t != nil && before != nil && t.Number == before.Revision && !leftToOthers {
 			w.fail("P3", c.name(), "releases the key before its callbacks and work have returned")
 		}
-		if claim := w.server.keys[session.ClaimKey(c.key)]; q.key == session.SessionKey(q.record.Instance) && c.busy() && claim != nil && claim.Record.Instance == q.record.Instance && claim.Record.Released.IsZero() {
+		claim := w.server.keys[session.ClaimKey(c.key)]
+		if q.key == session.SessionKey(q.record.Instance) && c.busy() && claim != nil && claim.by == q.by && claim.Record.Instance == q.record.Instance && claim.Record.Released.IsZero() { // of a copy by a stranger it may not have been told
 			w.fail("P3", c.name(), "releases the session before the callbacks and work of this key have returned")
 		}
 	}
