@@ -261,10 +261,10 @@ func (c *Claim) watch(now time.Time) {
 	switch own := st.names(s.id); {
 	case own && c.underWay, !s.Knows(), !s.leads(now): // for now
 	case own && c.wants(now) && st.revision == c.lastTerm: // it was not released, and each term has a number of its own
-		if !now.Before(c.again) && !c.underWay {
-			c.take(now, st, timeutil.Later(now, s.passedOn(now, st)))
+		if at := timeutil.Later(c.again, st.keptUntil); now.Before(at) {
+			c.op.Until = at
 		} else {
-			c.op.Until = c.again
+			c.take(now, st, timeutil.Later(now, s.passedOn(now, st)))
 		}
 		return
 	case own && c.wants(now) && s.isDoubtful(st.attempt): // a write was applied after all that was given up
