@@ -547,8 +547,12 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	s.waiting[op] = func(now time.Time, r *Result) {
 		if s.reading == op { // else another consumer has taken its place, or is to
 			s.reading = 0
-			if r.Outcome == core.Applied {
+			switch {
+			case r.Outcome == core.Applied:
 				s.read(now, r)
+			case s.step == Opening: // of an empty bucket nothing is delivered: the write that was to open it was lost
+				s.enter(NotOpen)
+				s.renewAt = now
 			}
 		}
 	}
