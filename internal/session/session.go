@@ -290,12 +290,16 @@ func (s *Session) provesAt() (at time.Time) {
 	if len(u.claims) == 0 {
 		return time.Time{}
 	}
-	if n := len(s.tries); n > 0 && !s.tries[n-1].sent.Before(u.last) { // it only has not been delivered yet
-		return time.Time{}
-	}
 	at = u.first.Add(proveDelay)
 	if s.claimsUnderWay == 0 {
 		at = earlier(at, u.last.Add(calmDelay))
+	}
+	if n := len(s.tries); n > 0 { // the last renewal has not been delivered yet; another one would replace it
+		last := s.tries[n-1].sent
+		if !last.Before(u.last) {
+			return time.Time{}
+		}
+		at = timeutil.Later(at, last.Add(proveDelay))
 	}
 	return at
 }
