@@ -36,7 +36,7 @@
 //
 //	ops, until := s.Next(now)              // the requests to make, and when to ask again
 //	s.Done(now, op.ID, result)             // what came of one
-//	s.Seen(now, changes, position, pending) // what a consumer of the bucket has delivered, and how much it has still to deliver
+//	s.Seen(now, change, pending)           // what a consumer of the bucket has delivered, and how much it has still to deliver
 //	s.MayHaveMissed(now)                   // that it may have missed something
 //
 // Each key that the process campaigns for is a [Claim]. Package shell surrounds it as it surrounds a candidate of an election. After each call that the

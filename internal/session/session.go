@@ -58,7 +58,7 @@ type Session struct {
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
 	delivered  *try                        // the last renewal that was delivered, if it is not verified yet
-	pending    uint64                      // how many changes must be delivered until it is
+	pending    uint64                      // how many changes must be delivered until it is, one after the other
 	passed     passed                      // by the last renewal that was delivered
 	renewAt    time.Time                   // when to renew, or to open
 	readAt     time.Time                   // when to read everything; zero for never
@@ -685,24 +685,26 @@ func (s *Session) correct(now time.Time, stored map[string]*Change, position uin
 	s.missing = missing
 }
 
-// Seen takes changes in the order in which they were stored. position is the sequence up to which the consumer has delivered everything, and pending is how
-// many changes it had still to deliver then.
-func (s *Session) Seen(now time.Time, changes []Change, position, pending uint64) {
-	for i := range changes {
+// Seen takes what the consumer has delivered: one change after the other, in the order in which they were stored. pending is how many it had still to deliver
+// then.
+func (s *Session) Seen(now time.Time, ch *Change, pending uint64) {
+	if ch.Revision == s.position+1 {
 		s.pending -= min(s.pending, 1)
-		switch ch := &changes[i]; {
-		case ch.Key != SessionKey(s.id):
-			s.apply(now, ch)
-		case s.position == 0: // what was stored before is not known yet: a read tells it
-			if s.renewal(ch) != nil { // else it is over, or somebody else wrote
-				s.stand(now, ch.Revision)
-			}
-		default: // everything before it has been delivered
-			s.ownSeen(now, ch, pending+uint64(len(changes)-1-i))
+	} else { // what is left out was replaced, perhaps by one of those
+		s.pending = pending
+	}
+	switch {
+	case ch.Key != SessionKey(s.id):
+		s.apply(now, ch)
+	case s.position == 0: // what was stored before is not known yet: a read tells it
+		if s.renewal(ch) != nil { // else it is over, or somebody else wrote
+			s.stand(now, ch.Revision)
 		}
+	default: // everything before it has been delivered
+		s.ownSeen(now, ch, pending)
 	}
 	if s.position > 0 {
-		s.position = max(s.position, position)
+		s.position = max(s.position, ch.Revision)
 	}
 	if s.pending == 0 || pending == 0 {
 		s.verify(now)

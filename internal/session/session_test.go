@@ -138,7 +138,9 @@ func (p *process) goOn() {
 }
 
 func (p *process) deliver() {
-	p.Seen(p.now, p.b.undelivered, p.b.position, 0)
+	for i := range p.b.undelivered {
+		p.Seen(p.now, &p.b.undelivered[i], uint64(len(p.b.undelivered)-1-i))
+	}
 	p.b.undelivered = nil
 }
 
@@ -454,7 +456,7 @@ func TestTheReleaseOfASessionCoversAClaimOfWhichItDoesNotKnow(t *testing.T) {
 func TestARenewalProvesNothingUntilWhatWasStoredBeforeItWasDeliveredIsKnown(t *testing.T) {
 	for name, tells := range map[string]func(p *process, renewal, taken session.Change){
 		"a consumer that has more to deliver": func(p *process, renewal, _ session.Change) {
-			p.Seen(p.now, []session.Change{renewal}, renewal.Revision, 1)
+			p.Seen(p.now, &renewal, 1)
 		},
 		"a read that does not show the claim": func(p *process, renewal, taken session.Change) {
 			p.MayHaveMissed(p.now)
@@ -484,7 +486,7 @@ func TestARenewalProvesNothingUntilWhatWasStoredBeforeItWasDeliveredIsKnown(t *t
 			tells(p, renewal, taken)
 			g.Expect(p.Left(p.now)).To(BeNumerically("<=", left-p.now.Sub(before)))
 			g.Expect(p.leads(c)).To(BeTrue())
-			p.Seen(p.now, []session.Change{taken}, taken.Revision, 0)
+			p.Seen(p.now, &taken, 0)
 			g.Expect(p.leads(c)).To(BeFalse())
 		})
 	}
@@ -497,13 +499,13 @@ func TestARenewalIsVerifiedThoughTheConsumerAlwaysHasMoreToDeliver(t *testing.T)
 	p.now = p.now.Add(5 * time.Second)
 	p.decide()
 	renewal := p.b.stored[session.SessionKey(p.ID())]
-	p.Seen(p.now, []session.Change{renewal}, renewal.Revision, 2)
+	p.Seen(p.now, &renewal, 2)
 	left := p.Left(p.now)
 	for i := range 2 {
 		p.b.put(session.SessionKey(fmt.Sprint("x", i)), record.Record{Name: "b", Instance: fmt.Sprint("x", i), Attempt: fmt.Sprint("x.", i)}, false)
 		g.Expect(p.Left(p.now)).To(Equal(left))
 		ch := p.b.stored[session.SessionKey(fmt.Sprint("x", i))]
-		p.Seen(p.now, []session.Change{ch}, ch.Revision, 2)
+		p.Seen(p.now, &ch, 2)
 	}
 	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()))
 }
@@ -587,4 +589,79 @@ func TestKeysThatAreGoneAreNotReadAgainAndAgain(t *testing.T) {
 	before := p.b.reads
 	p.pass(p.Timing.TTL)
 	g.Expect(p.b.reads).To(Equal(before))
+}
+
+// What was pending when a renewal was delivered may be replaced before it is delivered, too, and other changes come in its place.
+func TestARenewalIsNotVerifiedByOtherChangesThanThoseThatWerePending(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	p.now = p.now.Add(5 * time.Second)
+	left := p.Left(p.now)
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator"}, true)
+	p.decide()
+	renewal := p.b.stored[session.SessionKey(p.ID())]
+	g.Expect(renewal.Revision).To(Equal(p.b.position), "it is renewed")
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+	p.Seen(p.now, &renewal, 1) // and the claim of b
+	p.b.put(session.SessionKey("x"), record.Record{Name: "b", Instance: "x", Attempt: "x.0"}, false)
+	other := p.b.stored[session.SessionKey("x")]
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "c", Instance: "y", Attempt: "y.1", Since: p.now}, false)
+	p.Seen(p.now, &other, 1) // and the claim of c
+	g.Expect(p.Left(p.now)).To(Equal(left))
+	g.Expect(p.leads(c)).To(BeTrue())
+}
+
+func TestALateConsumerDoesNotHaveTheSessionRenewedAtEachAnswer(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.pass(p.Timing.TTL)
+	renewals, last := 0, p.b.stored[session.SessionKey(p.ID())].Revision
+	for i := range 90 { // claims are taken, one after the other
+		p.campaign(fmt.Sprint("more-", i))
+		p.decide()
+		p.decide()
+		if r := p.b.stored[session.SessionKey(p.ID())].Revision; r != last {
+			renewals, last = renewals+1, r
+		}
+		p.now = p.now.Add(5 * time.Millisecond)
+	}
+	g.Expect(renewals).To(BeNumerically("<=", 3))
+}
+
+// The caller has recovered from a panic in a handler of the log, say, and runs the election again while the work of the run before goes on.
+func TestAKeyWhoseLoopHasPanickedIsLedAgainOnceItsWorkMayBeOver(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	p.works = true
+	c.Notice(p.now, core.EndRun{})
+	c.Notice(p.now, core.NewRun{Started: p.now})
+	c.Begin(p.now, p.now)
+	p.pass(p.Timing.TTL - time.Second)
+	g.Expect(p.leads(c)).To(BeFalse())
+	p.pass(2 * time.Second)
+	g.Expect(p.leads(c)).To(BeTrue())
+}
+
+// Of an empty bucket no consumer delivers anything, so that a read of it has no result.
+func TestASessionIsOpenedSoonThoughTheFirstWriteIntoAnEmptyBucketIsLost(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k") // for its rules
+	p.Session, p.b, p.claims = session.New(p.Rules), newBucket(1), nil
+	began, lost := p.now, false
+	for p.Step() != session.Open {
+		ops, until := p.Next(p.now)
+		for i := range ops {
+			op := &ops[i]
+			if op.Kind == session.Write && lost {
+				p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+				continue
+			}
+			lost, p.now = true, op.Limit
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Unknown})
+		}
+		if len(ops) == 0 && until.After(p.now) {
+			p.now = until
+		}
+	}
+	g.Expect(p.now.Sub(began)).To(BeNumerically("<", 2*p.Timing.RequestTimeout()+time.Second))
 }

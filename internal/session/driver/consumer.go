@@ -180,7 +180,7 @@ func (x *consumer) received(m *nats.Msg) {
 		x.last = about.Sequence.Stream
 		x.silent.Reset(3 * heartbeat)
 		if x.op == 0 {
-			s.Seen(now, []session.Change{ch}, x.last, about.NumPending)
+			s.Seen(now, &ch, about.NumPending)
 			return
 		}
 		x.kept = append(x.kept, ch)

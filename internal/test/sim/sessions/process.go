@@ -367,7 +367,7 @@ func (x *consumer) deliver(e *entry) {
 		p.act(func() {
 			if x.joins == joins {
 				p.learn([]session.Change{e.Change})
-				p.session.Seen(p.now(), []session.Change{e.Change}, e.Revision, pending)
+				p.session.Seen(p.now(), &e.Change, pending)
 				p.goOn()
 			}
 		})
