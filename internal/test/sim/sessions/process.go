@@ -374,23 +374,33 @@ func (x *consumer) deliver(e *entry) {
 	})
 }
 
-// catchUp delivers what was stored while the consumer was behind, as far as it is stored still. If the link is cut, it does so when that is there again.
+// catchUp delivers what was stored while the consumer was behind, as far as it is stored still: all at once, or one change after the other, of which others may
+// be replaced meanwhile. If the link is cut, it does so when that is there again.
 func (x *consumer) catchUp() {
-	if x.p.w.Now.Before(x.p.cutUntil) {
+	w, joins := x.p.w, x.joins
+	if w.Now.Before(x.p.cutUntil) {
 		return
 	}
-	x.behind = false
-	keys, _ := x.p.w.server.at(0)
 	var missed []*entry
-	for _, e := range keys {
+	for _, e := range w.server.keys {
 		if e.Revision > x.cursor {
 			missed = append(missed, e)
 		}
 	}
 	sortEntries(missed)
-	for _, e := range missed {
+	slow := x.longest() > maxBehind
+	for n, e := range missed {
 		x.deliver(e)
+		if slow && n+1 < len(missed) {
+			w.After(w.dice.UpTo(maxBehind), func() {
+				if x.joins == joins {
+					x.catchUp()
+				}
+			})
+			return
+		}
 	}
+	x.behind = false
 }
 
 // gone is called when the bucket is deleted, and the consumer with it. The process notices after a while.

@@ -14,7 +14,7 @@ var simulator = schedules.Simulator{
 	Others:  others[:],
 	Steps:   steps,
 	Own:     2000,
-	Moves:   20_000,
+	Moves:   100_000,
 }
 
 func TestSchedules(t *testing.T) { simulator.Test(t) }
