@@ -35,7 +35,7 @@ type process struct {
 	frozen     time.Time
 	stalls     time.Time // until then the goroutine that decides is not run once it has decided, and before claims have looked at that
 	stalled    bool
-	leftOut    bool      // something from its last read: that this happens to two in a row is too improbable
+	leftOut    bool      // something from the last read of which it was told: that this happens to two in a row is too improbable
 	troubled   time.Time // when a fault last affected its requests or deliveries
 
 	renewed  renewed
@@ -178,7 +178,7 @@ func (p *process) call(op *session.Op) {
 		w.fail("P9", p.name, fmt.Sprintf("made more than %d requests in one instant", limit))
 		return
 	}
-	o, answered := *op, false
+	o, answered, leftOut := *op, false, false
 	answer := func(r session.Result) {
 		p.act(func() {
 			if answered || o.Kind == session.Follow && o.ID != p.consumer.op {
@@ -190,6 +190,7 @@ func (p *process) call(op *session.Op) {
 			switch {
 			case o.Kind != session.Follow:
 			case r.Outcome == core.Applied:
+				p.leftOut = leftOut
 				p.consumer.join(r.Position)
 			default:
 				p.consumer.ends()
@@ -228,7 +229,7 @@ func (p *process) call(op *session.Op) {
 			return
 		}
 		if f.stale == 0 {
-			w.After(w.dice.UpTo(w.script.latency), func() { p.leftOut = !p.leftOut && w.server.leaveOut(&r) })
+			w.After(w.dice.UpTo(w.script.latency), func() { leftOut = !p.leftOut && w.server.leaveOut(&r) })
 		}
 		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
 	})
