@@ -86,6 +86,28 @@ func newProcess(t *testing.T, key string) (*process, *session.Claim) {
 	return nil, nil
 }
 
+// evicted returns a process that leads "k", for how much longer, and its next renewal. It has been told neither of that nor that an operator had evicted it
+// before, and another session has taken the key since.
+func evicted(t *testing.T) (p *process, c *session.Claim, left time.Duration, renewal session.Change) {
+	p, c = newProcess(t, "k")
+	p.now = p.now.Add(5 * time.Second)
+	left = p.Left(p.now)
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator"}, true)
+	p.decide()
+	renewal = p.b.stored[session.SessionKey(p.ID())]
+	NewWithT(t).Expect(renewal.Revision).To(Equal(p.b.position), "it is renewed")
+	p.b.put(session.ClaimKey("k"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+	return p, c, left, renewal
+}
+
+// releaseOf returns the release of a claim by another session, in the bucket that was created at that time.
+func releaseOf(now, created time.Time) record.Record {
+	secret := record.NewSecret()
+	return record.Record{
+		Name: "b", Instance: "x", Attempt: "x.1", Since: now, Released: now, BucketCreated: created, Secret: secret, Commitment: secret.Commitment(),
+	}
+}
+
 func (p *process) leads(c *session.Claim) bool {
 	return c.Term() != nil && c.Term().Lease.State == core.Leader && c.Term().Lease.Left(p.now, nil) > 0
 }
@@ -230,10 +252,7 @@ func TestAReleaseThatWasSeenInAnEarlierBucketProvesNothing(t *testing.T) {
 			ops, _ := p.Next(p.now)
 			g.Expect(p.Step()).To(Equal(session.Opening))
 			p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Unknown}) // it is lost
-			secret := record.NewSecret()
-			p.b.put(session.ClaimKey("other"), record.Record{
-				Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: p.b.created, Secret: secret, Commitment: secret.Commitment(),
-			}, false)
+			p.b.put(session.ClaimKey("other"), releaseOf(p.now, p.b.created), false)
 			p.deliver()
 			if !time.Unix(created, 0).Equal(p.b.created) {
 				p.b = newBucket(created)
@@ -253,10 +272,7 @@ func TestAReleaseThatWasSeenInAnEarlierBucketProvesNothing(t *testing.T) {
 func TestAClaimThatAReadDoesNotShowIsNotTakenUntilItIsKnownWhy(t *testing.T) {
 	g := NewWithT(t)
 	p, _ := newProcess(t, "k")
-	secret := record.NewSecret()
-	p.b.put(session.ClaimKey("other"), record.Record{
-		Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: p.b.created, Secret: secret, Commitment: secret.Commitment(),
-	}, false)
+	p.b.put(session.ClaimKey("other"), releaseOf(p.now, p.b.created), false)
 	p.deliver()
 	delete(p.b.stored, session.ClaimKey("other"))
 	p.MayHaveMissed(p.now)
@@ -271,10 +287,7 @@ func TestAReleaseOfAnEarlierBucketProvesNothing(t *testing.T) {
 		t.Run(fmt.Sprint(state), func(t *testing.T) {
 			g := NewWithT(t)
 			p, _ := newProcess(t, "k")
-			secret := record.NewSecret()
-			p.b.put(session.ClaimKey("other"), record.Record{
-				Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: created, Secret: secret, Commitment: secret.Commitment(),
-			}, false)
+			p.b.put(session.ClaimKey("other"), releaseOf(p.now, created), false)
 			p.deliver()
 			c := p.campaign("other")
 			p.pass(time.Second)
@@ -473,14 +486,7 @@ func TestARenewalProvesNothingUntilWhatWasStoredBeforeItWasDeliveredIsKnown(t *t
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			p, c := newProcess(t, "k")
-			p.now = p.now.Add(5 * time.Second)
-			left := p.Left(p.now)
-			p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator"}, true)
-			p.decide()
-			renewal := p.b.stored[session.SessionKey(p.ID())]
-			g.Expect(renewal.Revision).To(Equal(p.b.position), "it is renewed")
-			p.b.put(session.ClaimKey("k"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+			p, c, left, renewal := evicted(t)
 			taken := p.b.stored[session.ClaimKey("k")]
 			before := p.now
 			tells(p, renewal, taken)
@@ -514,10 +520,7 @@ func TestARenewalIsVerifiedThoughTheConsumerAlwaysHasMoreToDeliver(t *testing.T)
 func TestAClaimWhoseAnswerShowsAnotherHistoryDoesNotCountAtOnce(t *testing.T) {
 	g := NewWithT(t)
 	p, _ := newProcess(t, "k")
-	secret := record.NewSecret()
-	at := p.b.put(session.ClaimKey("other"), record.Record{
-		Name: "b", Instance: "x", Attempt: "x.1", Since: p.now, Released: p.now, BucketCreated: p.b.created, Secret: secret, Commitment: secret.Commitment(),
-	}, false)
+	at := p.b.put(session.ClaimKey("other"), releaseOf(p.now, p.b.created), false)
 	p.b.put(session.SessionKey("y"), record.Record{Name: "y", Instance: "y", Attempt: "y.1"}, false)
 	p.b.put(session.SessionKey("z"), record.Record{Name: "z", Instance: "z", Attempt: "z.1"}, false)
 	p.deliver()
@@ -594,14 +597,7 @@ func TestKeysThatAreGoneAreNotReadAgainAndAgain(t *testing.T) {
 // What was pending when a renewal was delivered may be replaced before it is delivered, too, and other changes come in its place.
 func TestARenewalIsNotVerifiedByOtherChangesThanThoseThatWerePending(t *testing.T) {
 	g := NewWithT(t)
-	p, c := newProcess(t, "k")
-	p.now = p.now.Add(5 * time.Second)
-	left := p.Left(p.now)
-	p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator"}, true)
-	p.decide()
-	renewal := p.b.stored[session.SessionKey(p.ID())]
-	g.Expect(renewal.Revision).To(Equal(p.b.position), "it is renewed")
-	p.b.put(session.ClaimKey("k"), record.Record{Name: "b", Instance: "x", Attempt: "x.1", Since: p.now}, false)
+	p, c, left, renewal := evicted(t)
 	p.Seen(p.now, &renewal, 1) // and the claim of b
 	p.b.put(session.SessionKey("x"), record.Record{Name: "b", Instance: "x", Attempt: "x.0"}, false)
 	other := p.b.stored[session.SessionKey("x")]
