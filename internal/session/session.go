@@ -437,16 +437,14 @@ func (s *Session) loseLater(now time.Time, t try, revision uint64) {
 // passed says that the consumer had come to a position before the own renewal of a revision was sent.
 type passed struct{ position, revision uint64 }
 
-// verify verifies the renewal that was delivered.
+// verify extends the lease by the renewal that was delivered, if it has not been verified yet: the claims that the session had when it was stored are still its
+// own, or it knows that they are not.
 func (s *Session) verify(now time.Time) {
-	if t := s.delivered; t != nil {
-		s.delivered = nil
-		s.verified(now, *t)
+	t := s.delivered
+	if t == nil {
+		return
 	}
-}
-
-// verified extends the lease by a renewal: the claims that the session had when it was stored are still its own, or it knows that they are not.
-func (s *Session) verified(now time.Time, t try) {
+	s.delivered = nil
 	for i := range s.tries { // an earlier one, if it is not answered yet, was not applied, or is known to be older
 		if s.tries[i].attempt == t.attempt {
 			s.tries = append([]try(nil), s.tries[i+1:]...)

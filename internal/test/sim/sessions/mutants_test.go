@@ -121,7 +121,7 @@ var mutants = []mutation.Mutant{
 	{Name: "verify a renewal by its answer", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/session.go",
 		"		s.readBy(now.Add(verifyTime), r.Revision)\n",
-		"		if x := *t; MUTANT && s.position > 0 { s.verified(now, x) } else { s.readBy(now.Add(verifyTime), r.Revision) }\n",
+		"		if x := *t; MUTANT && s.position > 0 { s.delivered = &x; s.verify(now) } else { s.readBy(now.Add(verifyTime), r.Revision) }\n",
 	}}},
 	{Name: "renew a session that was closed", Promise: "P2", Patches: []mutation.Patch{{
 		"internal/session/session.go",

@@ -327,7 +327,7 @@ func (x *consumer) stored(e *entry) {
 	}
 }
 
-// longest returns for how long the consumer is behind at most, from now on.
+// longest returns for how long the consumer is behind at most, from now on. If that is due to a fault, the process counts as troubled for as long.
 func (x *consumer) longest() time.Duration {
 	longest := maxBehind
 	for _, a := range x.p.w.faults {
