@@ -19,9 +19,12 @@ func (e *Election) goOn() {
 	}
 }
 
-// detach gives the key back to the session once the election has ended for good. The caller holds the mutex.
+// detach gives the key back to the session, if there is one, once the election has ended for good.
 func (e *Election) detach() {
-	if e.opts.Claim != nil && e.stopped && e.current == nil {
+	e.mu.Lock()
+	ended := e.stopped && e.current == nil
+	e.mu.Unlock()
+	if ended && e.opts.Claim != nil {
 		e.opts.Claim.Detach()
 	}
 }

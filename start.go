@@ -83,11 +83,13 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 // leave ends a run, so that another one may begin.
 func (e *Election) leave(r *run) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	r.cancel()
 	e.current = nil
-	r.returned.Close()
+	e.mu.Unlock()
 	e.detach()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.returned.Close()
 }
 
 // Stop ends the election for good, and returns at once: leadership ends, callbacks and work return, the key is released if it was held,
@@ -96,8 +98,8 @@ func (e *Election) Stop() {
 	e.mu.Lock()
 	e.stopped = true
 	r := e.current
-	e.detach()
 	e.mu.Unlock()
+	e.detach()
 	if r != nil {
 		r.stop()
 	}

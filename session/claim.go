@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/natscampaign/election/internal/kv"
@@ -15,7 +16,8 @@ type claim struct {
 	*session.Claim
 	s      *Session
 	key    string
-	hidden func() // has its metric not be shown any more; nil if it is not shown
+	hide   func() // ends that the metrics show who leads; nil if they do not
+	detach sync.Once
 }
 
 func (c *claim) Lock()                       { c.s.driver.Lock() }
@@ -26,22 +28,18 @@ func (c *claim) Instance() string            { return c.s.driver.ID() }
 func (c *claim) Failure() (time.Time, error) { return c.s.driver.Failure() }
 
 // Detach gives the key back: another election of it may be made.
-func (c *claim) Detach() {
-	if _, known := c.s.claims[c.Claim]; known {
-		c.s.driver.Session().Forget(c.Claim)
-		delete(c.s.claims, c.Claim)
-		delete(c.s.elections, c.key)
+func (c *claim) Detach() { c.detach.Do(c.giveBack) }
+
+// giveBack has the metric go first: another election of the key has the same.
+func (c *claim) giveBack() {
+	if c.hide != nil {
 		c.hide()
 	}
-}
-
-// hide has the metric of the key not be shown any more. The mutex is held, for which a scrape may wait.
-func (c *claim) hide() {
-	if c.hidden != nil {
-		go c.hidden()
-		c.s.metrics.shown--
-		c.hidden = nil
-	}
+	c.Lock()
+	defer c.Unlock()
+	c.s.driver.Session().Forget(c.Claim)
+	delete(c.s.claims, c.Claim)
+	delete(c.s.elections, c.key)
 }
 
 // Leader reads the claim, and the session that it names.

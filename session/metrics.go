@@ -1,6 +1,7 @@
 package session
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +20,7 @@ const maxKeyMetrics = 1000
 type metrics struct {
 	s                               *Session
 	open, keys, remaining, requests *prometheus.Desc
-	shown                           int // keys whose leader is shown; the driver's mutex guards it
+	shown                           atomic.Int32 // keys whose leader is shown
 }
 
 // register registers the metrics of a session; nil if the session has no registerer.
@@ -69,8 +70,16 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// show shows whether a process leads a key, as the metrics of an election of its own do. The function that it returns ends that.
-func (m *metrics) show(c *claim) (end func(), err error) {
+// show shows whether a process leads a key, as the metrics of an election of its own do, unless there is no registerer, or as many keys are shown as may be.
+// The mutex is not held, for which a scrape may wait.
+func (m *metrics) show(c *claim) error {
+	if m == nil {
+		return nil
+	}
+	if m.shown.Add(1) > maxKeyMetrics {
+		m.shown.Add(-1)
+		return nil
+	}
 	o := m.s.opts
 	g := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: prometheus.BuildFQName(o.Namespace, "", "election_leader"), Help: "Whether this candidate leads, 1 or 0.",
@@ -80,7 +89,15 @@ func (m *metrics) show(c *claim) (end func(), err error) {
 		defer c.Unlock()
 		return collectors.OneIf(stateOf(c.Claim, time.Now()) == core.Leader)
 	})
-	return func() { o.Registerer.Unregister(g) }, o.Registerer.Register(g)
+	if err := o.Registerer.Register(g); err != nil {
+		m.shown.Add(-1)
+		return err
+	}
+	c.hide = func() {
+		o.Registerer.Unregister(g)
+		m.shown.Add(-1)
+	}
+	return nil
 }
 
 // stateOf returns the state of a claim.

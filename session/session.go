@@ -205,39 +205,27 @@ func (s *Session) Election(key string, opts ...election.Option) (*election.Elect
 		o.Claim, own = c, o.Registerer != nil
 	})...)
 	if err == nil && !own {
-		err = s.show(c)
+		err = s.metrics.show(c)
 	}
-	s.driver.Lock()
-	defer s.driver.Unlock()
-	switch {
-	case err != nil:
+	if err == nil {
+		err = s.add(key, e)
+	}
+	if err != nil {
 		c.Detach()
 		return nil, err
-	case s.closing: // since the claim was made
-		c.Detach()
-		return nil, election.ErrStopped
 	}
-	s.elections[key] = e
 	return e, nil
 }
 
-// show shows whether this process leads a key, unless there is no registerer, or there are as many such metrics as there may be.
-func (s *Session) show(c *claim) error {
-	m := s.metrics
-	if m == nil {
-		return nil
+// add has a session have an election, unless it is being closed since the election was made.
+func (s *Session) add(key string, e *election.Election) error {
+	s.driver.Lock()
+	defer s.driver.Unlock()
+	if s.closing {
+		return election.ErrStopped
 	}
-	c.Lock()
-	defer c.Unlock()
-	if m.shown >= maxKeyMetrics {
-		return nil
-	}
-	end, err := m.show(c)
-	if err == nil {
-		m.shown++
-		c.hidden = end
-	}
-	return err
+	s.elections[key] = e
+	return nil
 }
 
 // identity returns what metrics call this process.
@@ -341,11 +329,6 @@ func (s *Session) end() {
 		_ = e.Shutdown(context.Background())
 	}
 	_ = s.driver.AwaitReleased(context.Background())
-	s.driver.Lock()
-	for _, c := range s.claims {
-		c.hide()
-	}
-	s.driver.Unlock()
 	s.driver.Close()
 	s.discard()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -363,6 +364,39 @@ election_session_keys{bucket="S",identity="a",state="leader-elect"} 0
 # TYPE election_session_open gauge
 election_session_open{bucket="S",identity="a"} 1
 `), "election_leader", "election_session_keys", "election_session_open")).To(Succeed())
+		f.close(s)
+		f.Expect(testutil.GatherAndCount(registry)).To(BeZero())
+	})
+}
+
+// A registry that is registered with another holds its mutex while it is scraped, and a scrape waits for that of the session.
+func TestElectionsComeAndGoWhileTheirMetricsAreScraped(t *testing.T) {
+	play(t, func(f *fixture) {
+		registry, outer, over := prometheus.NewRegistry(), prometheus.NewRegistry(), make(chan struct{})
+		outer.MustRegister(registry)
+		s := f.open("a", election.WithRegisterer(registry))
+		f.start(s, "k")
+		var scrapes sync.WaitGroup
+		scrapes.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					_, err := outer.Gather()
+					f.Expect(err).NotTo(HaveOccurred())
+				}
+			}
+		})
+		for range 100 {
+			e, err := s.Election("again")
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(testutil.GatherAndCount(registry, "election_leader")).To(Equal(2))
+			e.Stop()
+			f.Expect(testutil.GatherAndCount(registry, "election_leader")).To(Equal(1))
+		}
+		close(over)
+		scrapes.Wait()
 		f.close(s)
 		f.Expect(testutil.GatherAndCount(registry)).To(BeZero())
 	})

@@ -14,7 +14,7 @@ import (
 )
 
 // Claim is what an election is given that a session leads: the claim of its key decides, in place of a candidate of package core, and the session makes the
-// requests. The mutex is that of the session. All other methods but Instance, Leader and Failure are called while it is held.
+// requests. The mutex is that of the session. All other methods but Detach, Instance, Leader and Failure are called while it is held.
 type Claim interface {
 	shell.Core
 	sync.Locker
@@ -25,7 +25,7 @@ type Claim interface {
 	Attach(Attached)
 	// GoOn does what the session decides now.
 	GoOn()
-	// Detach says that the election has ended for good.
+	// Detach says that the election has ended for good. It may be called again, and returns when another election of the key can be made.
 	Detach()
 
 	// Instance returns the id of the session.
