@@ -250,5 +250,5 @@ func (b *bench) soon(within time.Duration, condition func() bool) {
 const (
 	patience     = 10 * time.Minute // of a check
 	pollInterval = 2 * time.Millisecond
-	atOnce       = 500 * time.Millisecond // for a handover: without notifications or a read it takes a stand-down
+	atOnce       = time.Second // for a handover: without notifications or a read it takes a stand-down
 )

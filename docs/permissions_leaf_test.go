@@ -58,7 +58,7 @@ func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
 	opts.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}
 	leaf := natstest.StartNode(t, "leaf", opts)
 	g.Eventually(leaf.NumLeafNodes, 10*time.Second).Should(Equal(1))
-	return try(t, 2*time.Second, check, func(user string, more ...nats.Option) *nats.Conn {
+	return try(t, 5*time.Second, check, func(user string, more ...nats.Option) *nats.Conn {
 		to := leaf.ClientURL()
 		if user == root {
 			to = hub.ClientURL()
