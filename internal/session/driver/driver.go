@@ -50,8 +50,10 @@ type Driver struct {
 	knows      wakeup.Latch // closed when the session first knows what is stored
 	released   wakeup.Latch // closed when the session is released, or has ended without that
 	closed     bool
-	events     []core.Event // that are to be logged
-	logging    bool         // a goroutine does
+	events     []core.Event  // that are to be logged
+	logging    bool          // a goroutine does
+	writes     []publication // that are to be published
+	writing    bool          // a goroutine does
 }
 
 // request is a request that is under way.

@@ -13,7 +13,7 @@ import (
 	"github.com/natscampaign/election/internal/session"
 )
 
-// write publishes what the session writes. The answer comes to the inbox of the driver.
+// write has what the session writes be published. The answer comes to the inbox of the driver.
 func (d *Driver) write(op *session.Op) {
 	m := nats.NewMsg(kv.SubjectToWrite(kv.APIPrefix(d.js), d.bucket, op.Key))
 	m.Data, m.Reply = op.Value, d.inbox+strconv.FormatUint(op.ID, 10)
@@ -26,17 +26,48 @@ func (d *Driver) write(op *session.Op) {
 	if op.Expires > 0 {
 		m.Header.Set(jetstream.MsgTTLHeader, op.Expires.String())
 	}
+	if d.writes = append(d.writes, publication{m, op.ID, op.Limit}); !d.writing {
+		d.writing = true
+		go d.publishAll()
+	}
+}
+
+// publication is a write that is to be published, before its limit.
+type publication struct {
+	message *nats.Msg
+	op      uint64
+	limit   time.Time
+}
+
+// publishAll publishes what there is to write. The client may wait for the network, while it connects or while the server does not read, so the mutex is not
+// held meanwhile.
+func (d *Driver) publishAll() {
+	for {
+		d.Lock()
+		writes := d.writes
+		if d.writes = nil; len(writes) == 0 || d.closed {
+			d.writing = false
+			d.Unlock()
+			return
+		}
+		d.Unlock()
+		for _, w := range writes {
+			d.publish(w)
+		}
+	}
+}
+
+// publish publishes a write, unless its limit has come: the session was told then that nobody knows whether it was applied.
+func (d *Driver) publish(w publication) {
 	err := nats.ErrDisconnected
 	if d.nc.IsConnected() { // else the client keeps what it publishes, and sends it late
-		err = d.nc.PublishMsg(m)
+		if !time.Now().Before(w.limit) {
+			return
+		}
+		err = d.nc.PublishMsg(w.message)
 	}
 	if err != nil { // it was not sent
-		id := op.ID
-		time.AfterFunc(0, func() {
-			d.Do(func(_ *session.Session, now time.Time) {
-				d.done(now, id, &session.Result{Outcome: core.Failed, Err: err})
-			})
-		})
+		d.Do(func(_ *session.Session, now time.Time) { d.done(now, w.op, &session.Result{Outcome: core.Failed, Err: err}) })
 	}
 }
 
