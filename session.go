@@ -33,6 +33,9 @@ func (e *Election) detach() {
 func (r *run) campaignBySession() error {
 	defer r.takePart()()
 	defer r.endBackground()
+	if nc := r.bucket.Conn(); nc != nil && nc.IsClosed() { // the session has told those that ran when it was closed
+		r.fail(nats.ErrConnectionClosed)
+	}
 	r.loop(time.Now())
 	return r.result()
 }

@@ -113,6 +113,7 @@ func (e *Election) Shutdown(ctx context.Context) error {
 	r := e.current
 	if r == nil {
 		e.mu.Unlock()
+		e.detach() // the run may have ended since Stop
 		return nil
 	}
 	returned := r.returned.Wait()

@@ -99,9 +99,6 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config, opts ...elect
 	if s.timing, err = timingOf(o, info.SessionTTL); err != nil {
 		return nil, err
 	}
-	if s.metrics, err = register(s); err != nil {
-		return nil, err
-	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.guard = natsconn.NewGuard(js.Conn(), !o.NoForce, s.log)
 	if s.driver, err = driver.New(js, cfg.Bucket, s.rules(), driver.Shells{Look: s.look, Suspect: s.suspect, Witness: o.Witness}, s.log); err != nil {
@@ -109,7 +106,11 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config, opts ...elect
 		return nil, fmt.Errorf("session in %q: %w", cfg.Bucket, err)
 	}
 	go s.endWithConnection()
-	if err := s.awaitOpen(ctx); err != nil {
+	err = s.awaitOpen(ctx)
+	if err == nil {
+		s.metrics, err = register(s)
+	}
+	if err != nil {
 		_ = s.Close(ctx)
 		return nil, err
 	}
@@ -363,11 +364,13 @@ func (s *Session) Status() Status {
 func (s *Session) status() (Status, map[core.State]int) {
 	s.driver.Lock()
 	defer s.driver.Unlock()
-	of, now, states := s.driver.Session(), time.Now(), map[core.State]int{}
+	of, now, left, states := s.driver.Session(), time.Now(), time.Duration(0), map[core.State]int{}
 	for c := range s.claims {
 		states[stateOf(c, now)]++
 	}
-	left := max(0, of.Left(now))
+	if of.Step() != session.Released {
+		left = max(0, of.Left(now))
+	}
 	st := Status{
 		ID: s.driver.ID(), Open: left > 0 && of.Knows(), LeaseRemaining: left, TTL: s.timing.TTL, Keys: len(s.elections), Led: states[core.Leader],
 		Others: of.Others(), Requests: s.driver.Requests(),

@@ -402,6 +402,43 @@ func TestElectionsComeAndGoWhileTheirMetricsAreScraped(t *testing.T) {
 	})
 }
 
+func TestClosedSessionLeavesNoConsumerBehind(t *testing.T) {
+	play(t, func(f *fixture) {
+		stream, err := f.js().Stream(context.Background(), "KV_S")
+		f.Expect(err).NotTo(HaveOccurred())
+		for range 20 {
+			s := f.open("a")
+			f.close(s)
+			f.Expect(s.Status().LeaseRemaining).To(BeZero())
+			info, err := stream.Info(context.Background())
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(info.State.Consumers).To(BeZero())
+		}
+	})
+}
+
+func TestElectionsOfAClosedConnectionEndWithAnError(t *testing.T) {
+	play(t, func(f *fixture) {
+		js, ctx := f.js(), context.Background()
+		s, err := session.Open(ctx, js, config("a"))
+		f.Expect(err).NotTo(HaveOccurred())
+		running, err := s.Election("running")
+		f.Expect(err).NotTo(HaveOccurred())
+		before, err := s.Election("before")
+		f.Expect(err).NotTo(HaveOccurred())
+		ended := make(chan error)
+		go func() { ended <- running.Start(ctx) }()
+		time.Sleep(time.Second)
+		js.Conn().Close()
+		f.Expect(<-ended).To(MatchError(nats.ErrConnectionClosed))
+		f.Expect(before.Start(ctx)).To(MatchError(nats.ErrConnectionClosed))
+		after, err := s.Election("after")
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(after.Start(ctx)).To(MatchError(nats.ErrConnectionClosed))
+		f.close(s)
+	})
+}
+
 // A server that was killed may have forgotten when the records of sessions expire: they are stored for ever.
 func TestRecordsOfSessionsThatNeverExpireKeepNobodyOutAndAreRemoved(t *testing.T) {
 	play(t, func(f *fixture) {

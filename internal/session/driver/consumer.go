@@ -45,7 +45,7 @@ func (d *Driver) follow(op *session.Op) {
 	x := &consumer{d: d, op: op.ID, needs: op.AtLeast, next: 1}
 	d.consumer = x
 	x.silent = time.AfterFunc(3*heartbeat, x.fails)
-	go x.make(op.Limit)
+	d.consumers.Go(func() { x.make(op.Limit) })
 }
 
 // make makes the consumer.
@@ -119,7 +119,7 @@ func (x *consumer) stop() {
 		x.d.consumer = nil
 	}
 	if x.sub != nil {
-		go x.remove()
+		x.d.consumers.Go(x.remove)
 	}
 }
 

@@ -32,12 +32,13 @@ type Driver struct {
 	shells Shells
 	log    *slog.Logger
 
-	answers  *nats.Subscription
-	inbox    string
-	requests atomic.Uint64          // that were made
-	id       atomic.Pointer[string] // of the session, or of the last one
-	failure  atomic.Pointer[failure]
-	took     atomic.Int64 // nanoseconds that the last answer to a write took
+	answers   *nats.Subscription
+	inbox     string
+	requests  atomic.Uint64          // that were made
+	id        atomic.Pointer[string] // of the session, or of the last one
+	failure   atomic.Pointer[failure]
+	took      atomic.Int64   // nanoseconds that the last answer to a write took
+	consumers sync.WaitGroup // that are made or removed
 
 	sync.Mutex // guards what follows; never held across I/O
 	session    *session.Session
@@ -290,7 +291,7 @@ func (d *Driver) make(op *session.Op) {
 // Requests returns how many requests were made.
 func (d *Driver) Requests() uint64 { return d.requests.Load() }
 
-// Close ends the driver. What it was asked to write may be stored still.
+// Close ends the driver. What it was asked to write may be stored still. It waits until the consumer is removed, for as long as that may take.
 func (d *Driver) Close() {
 	d.Lock()
 	d.closed = true
@@ -304,4 +305,12 @@ func (d *Driver) Close() {
 	}
 	d.Unlock()
 	_ = d.answers.Unsubscribe()
+	removed := make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), makeTimeout)
+	defer cancel()
+	go func() {
+		d.consumers.Wait()
+		close(removed)
+	}()
+	_ = wakeup.Wait(ctx, removed)
 }

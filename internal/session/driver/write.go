@@ -67,7 +67,9 @@ func (d *Driver) publish(w publication) {
 		err = d.nc.PublishMsg(w.message)
 	}
 	if err != nil { // it was not sent
-		d.Do(func(_ *session.Session, now time.Time) { d.done(now, w.op, &session.Result{Outcome: core.Failed, Err: err}) })
+		d.Do(func(_ *session.Session, now time.Time) {
+			d.done(now, w.op, &session.Result{Outcome: core.Failed, Err: err})
+		})
 	}
 }
 
