@@ -901,6 +901,7 @@ const maxPruned = 64
 // prune forgets other sessions that no claim names, unless they are open. A session that was released keeps its record for as long as claims name it; then
 // one of the others has it expire.
 func (s *Session) prune(now time.Time) {
+	maps.DeleteFunc(s.doubtful, func(_ string, ends time.Time) bool { return now.Sub(ends) > 2*slowRead*s.Timing.TTL }) // what was applied was read since
 	named := map[string]bool{}
 	for _, c := range s.claims {
 		if c.kind == claimed {

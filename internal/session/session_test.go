@@ -3,6 +3,7 @@ package session_test
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ type process struct {
 	now    time.Time
 	works  bool   // work goes on
 	failed string // the key whose writes fail
+	silent string // the key whose writes nobody answers or applies
 
 	applied func(key string) core.Outcome // is called when a write is applied, and returns what the answer says; may be nil
 	failing func()                        // is called before a write fails; may be nil
@@ -135,6 +137,10 @@ func (p *process) decide() (more bool) {
 				p.failing()
 			}
 			p.Done(p.now, op.ID, &session.Result{Outcome: core.Failed})
+			continue
+		}
+		if op.Key == p.silent {
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Unknown})
 			continue
 		}
 		r := session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)}
@@ -369,6 +375,20 @@ func TestAClaimThatNobodyHoldsIsReleasedThoughOneReleaseFails(t *testing.T) {
 	p.pass(10 * time.Second)
 	_, released := p.b.stored[session.ClaimKey("k")].Record.IsRelease()
 	g.Expect(released).To(BeTrue())
+}
+
+// A permission may be missing for a key: the server does not answer then.
+func TestAttemptsThatNobodyAnswersAreForgotten(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.campaign("other")
+	p.silent = session.ClaimKey("other")
+	remembered := func() int { return reflect.ValueOf(p.Session).Elem().FieldByName("doubtful").Len() }
+	p.pass(15 * time.Minute)
+	before := remembered()
+	g.Expect(before).To(BeNumerically(">", 0))
+	p.pass(15 * time.Minute)
+	g.Expect(remembered()).To(BeNumerically("~", before, before/10))
 }
 
 // A consumer leaves out what is replaced before it is delivered.

@@ -184,6 +184,7 @@ func (x *consumer) received(m *nats.Msg) {
 			return
 		}
 		x.kept = append(x.kept, ch)
+		x.d.extend(now, x.op)
 		if about.NumPending == 0 && x.last >= x.needs {
 			r := session.Result{Outcome: core.Applied, Changes: x.kept, Position: x.last, Created: x.created}
 			op := x.op

@@ -20,6 +20,7 @@ import (
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/settings"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/wakeup"
 	"github.com/natscampaign/election/internal/witness"
 )
@@ -254,6 +255,14 @@ func (d *Driver) expire(now time.Time) {
 		if d.done(now, id, &session.Result{Outcome: core.Unknown, Err: context.DeadlineExceeded}); d.shells.Suspect != nil {
 			d.shells.Suspect(time.Duration(d.took.Load()))
 		}
+	}
+}
+
+// extend extends the limit of a request that goes on: there may be more to read than a request may take.
+func (d *Driver) extend(now time.Time, id uint64) {
+	if q, waits := d.underWay[id]; waits {
+		q.limit = timeutil.Later(q.limit, now.Add(d.session.Timing.RequestTimeout()))
+		d.underWay[id] = q
 	}
 }
 

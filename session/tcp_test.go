@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/session"
 )
@@ -66,5 +68,47 @@ func TestWorkEndsWithTheLeaseThoughNothingCanBeWrittenToTheServer(t *testing.T) 
 	g.Expect(s.Status().Open).To(BeFalse())
 	link.until.Store(nil)
 	close(until)
+	g.Expect(s.Close(ctx)).To(Succeed())
+}
+
+// slow dials connections from which a kilobyte is read in a millisecond.
+type slow struct{}
+
+type slowConn struct{ net.Conn }
+
+func (slow) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return slowConn{c}, err
+}
+
+func (c slowConn) Read(b []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return c.Conn.Read(b[:min(len(b), 1024)])
+}
+
+func TestSessionIsOpenedThoughThereIsMoreToReadThanARequestMayTake(t *testing.T) {
+	g, ctx, server := NewWithT(t), context.Background(), natstest.StartTCP(t)
+	connect := func(opts ...nats.Option) jetstream.JetStream {
+		nc, err := nats.Connect(server.URL(), opts...)
+		g.Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		g.Expect(err).NotTo(HaveOccurred())
+		return js
+	}
+	js, cfg := connect(), session.Config{Bucket: "S", Name: "a", TTL: time.Second, Storage: jetstream.MemoryStorage}
+	first, err := session.Open(ctx, js, cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(first.Close(ctx)).To(Succeed())
+	released := record.Record{Name: "old", Instance: "old", Attempt: record.NewID(), Released: time.Now()}
+	for i := range 2000 {
+		_, err := js.PublishAsync(fmt.Sprint("$KV.S.c.old-", i), released.Encode(), jetstream.WithExpectLastSequencePerSubject(0))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Eventually(js.PublishAsyncComplete(), time.Minute).Should(BeClosed())
+	within, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	s, err := session.Open(within, connect(nats.SetCustomDialer(slow{})), cfg)
+	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.Close(ctx)).To(Succeed())
 }
