@@ -109,7 +109,8 @@ func (e *Election) Resume() {
 
 // SetMetadata changes what [WithMetadata] set, for a leader too: its record has the new metadata within a tenth of a second or, after
 // trouble, with the next renewal that succeeds. It returns an [ErrInvalidOption] if m is larger than 8 KiB. If the bucket or the server does
-// not take a record with m, the record keeps the metadata that was written last, a warning is logged, and Status.LastError says so.
+// not take a record with m, the record keeps the metadata that was written last, a warning is logged, and Status.LastError says so. In an election of
+// package session m is written with the next term.
 func (e *Election) SetMetadata(m map[string]string) error {
 	if err := validate.Metadata(m); err != nil {
 		return err

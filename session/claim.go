@@ -25,7 +25,7 @@ func (c *claim) Unlock()                     { c.s.driver.Unlock() }
 func (c *claim) GoOn()                       { c.s.driver.GoOn() }
 func (c *claim) Attach(a settings.Attached)  { c.Shell = a }
 func (c *claim) Instance() string            { return c.s.driver.ID() }
-func (c *claim) Failure() (time.Time, error) { return c.s.driver.Failure() }
+func (c *claim) Failure() (time.Time, error) { return c.s.driver.FailureOf(c.key, time.Now()) }
 
 // Detach gives the key back: another election of it may be made.
 func (c *claim) Detach() { c.detach.Do(c.giveBack) }

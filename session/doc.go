@@ -54,6 +54,10 @@
 // Each session makes one request in a quarter of a TTL, and one for each key when the key changes hands. It receives what all sessions of the bucket write:
 // [MaxSessions] of them renew 27 times a second in all, with a TTL of 15 s. Memory: see docs/PERFORMANCE.md.
 //
+// A claim stays in the bucket for good, released or not: some 400 bytes for each key that was ever led, in the stream and in the memory of each session. A session
+// reads all of them when it is opened, and again within 40 TTLs; meanwhile it is told nothing else, so reading must take less than a lease. So sessions are for
+// keys that come back, as tenants and shards do, and not for ids of jobs.
+//
 // # The bucket
 //
 // [Open] makes it. Nothing in it disappears but by a write over a revision, so that a session that has received everything knows who leads: it has no TTL, and allows

@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/session"
 )
@@ -118,4 +119,49 @@ func TestEachLineOfTheBlockIsNeededForWhatItsCommentSays(t *testing.T) {
 	for i, comment := range subscribed {
 		check(comment, publish, slices.Delete(slices.Clone(subscribe), i, i+1))
 	}
+}
+
+func TestLastErrorNamesWhatTheElectionOfAKeyLacks(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T) {
+		g, ctx := NewWithT(t), context.Background()
+		server := natstest.Start(t, func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "worker", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.S.c.denied"}}}},
+				{Username: "blind", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.>"}}}},
+			}
+		})
+		connect := func(user string) jetstream.JetStream {
+			js, err := jetstream.New(server.Connect(t, nats.UserInfo(user, "p")))
+			g.Expect(err).NotTo(HaveOccurred())
+			return js
+		}
+		var log fleettest.Log
+		s, err := session.Open(ctx, connect("worker"), config("a"), election.WithLogger(log.Logger()))
+		g.Expect(err).NotTo(HaveOccurred())
+		denied, err := s.Election("denied")
+		g.Expect(err).NotTo(HaveOccurred())
+		led, err := s.Election("led")
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, e := range []*election.Election{denied, led} {
+			go func() { _ = e.Start(ctx) }()
+		}
+		time.Sleep(3 * ttl)
+		for range 1000 {
+			time.Sleep(17 * time.Millisecond)
+			g.Expect(denied.Status().LastError).NotTo(BeEmpty())
+			g.Expect(led.Status().LastError).To(BeEmpty())
+			g.Expect(s.Status().LastError).NotTo(BeEmpty())
+		}
+		g.Expect(led.IsLeader()).To(BeTrue())
+		g.Expect(strings.Count(log.String(), "Write failed")).To(Equal(1))
+		g.Expect(log.String()).To(ContainSubstring("subject=$KV.S.c.denied"))
+		for range 10 {
+			within, cancel := context.WithTimeout(ctx, ttl)
+			_, err := session.Open(within, connect("blind"), config("b"))
+			cancel()
+			g.Expect(err).To(MatchError(ContainSubstring("CONSUMER.CREATE")))
+		}
+		time.Sleep(3 * ttl)
+		g.Expect(s.Close(ctx)).To(Succeed())
+	})
 }

@@ -172,8 +172,8 @@ func (s *Session) awaitOpen(ctx context.Context) error {
 		if unfit := s.driver.Unfit(); unfit != nil {
 			return unfit
 		}
-		if _, failed := s.driver.Failure(); failed != nil {
-			err = fmt.Errorf("%w: %w", err, kv.Describe(failed))
+		if failed := s.Status().LastError; failed != "" {
+			err = fmt.Errorf("%w: %s", err, failed)
 		}
 		return fmt.Errorf("session in %q cannot be opened: %w", s.cfg.Bucket, err)
 	}
@@ -189,9 +189,10 @@ func (s *Session) awaitOpen(ctx context.Context) error {
 // closed.
 //
 // The election is used as one of election.NewElection, and keeps the same promises, with these differences: the leader's renewals are the session's, and so
-// OnCampaign is called for attempts to win the key only; election metrics of renewals stay at zero; Status.Notifications is "session"; and the instance is the
-// id of the session, which all its elections have. Its key is free for another election of this session once it was
-// stopped and its Start or Run has returned.
+// OnCampaign is called for attempts to win the key only; election metrics of renewals stay at zero; Status.Notifications is "session"; the instance is the id of
+// the session, which all its elections have; and metadata is written when the key is won: what SetMetadata sets of a leader is seen with its next term, and a
+// record that the server does not take for its size is never stored. Its key is free for another election of this session once it was stopped and its Start or
+// Run has returned.
 func (s *Session) Election(key string, opts ...election.Option) (*election.Election, error) {
 	if err := validate.Key(key); err != nil {
 		return nil, err
@@ -351,7 +352,7 @@ type Status struct {
 	Led            int           // keys that it leads
 	Others         int           // other sessions that are open in the bucket
 	Requests       uint64        // that it has made
-	LastError      string        // why its last request failed; empty if it did not
+	LastError      string        // why a request failed; empty once one for the same succeeds, and of a claim after two TTLs
 }
 
 // Status returns a snapshot. It sends no request and never waits.
@@ -375,7 +376,7 @@ func (s *Session) status() (Status, map[core.State]int) {
 		ID: s.driver.ID(), Open: left > 0 && of.Knows(), LeaseRemaining: left, TTL: s.timing.TTL, Keys: len(s.elections), Led: states[core.Leader],
 		Others: of.Others(), Requests: s.driver.Requests(),
 	}
-	if _, err := s.driver.Failure(); err != nil {
+	if _, err := s.driver.Failure(now); err != nil {
 		st.LastError = kv.Describe(err).Error()
 	}
 	return st, states

@@ -44,6 +44,12 @@ func (b *Bucket) ToWatch(pattern string) Permission {
 	return Permission{b.api() + create + "*." + b.Subject(pattern), []string{create}}
 }
 
+// ToFollow returns the permission to create a consumer of all keys of a bucket.
+func ToFollow(api, bucket string) Permission {
+	create := "CONSUMER.CREATE." + StreamName(bucket) + "."
+	return Permission{api + create + "*", []string{create}}
+}
+
 // toUnwatch returns the permission to remove a consumer.
 func (b *Bucket) toUnwatch() Permission {
 	remove := "CONSUMER.DELETE." + b.Stream() + "."

@@ -14,7 +14,7 @@ import (
 )
 
 // Claim is what an election is given that a session leads: the claim of its key decides, in place of a candidate of package core, and the session makes the
-// requests. The mutex is that of the session. All other methods but Detach, Instance, Leader and Failure are called while it is held.
+// requests. The mutex is that of the session. All other methods but Detach, Instance and Leader are called while it is held.
 type Claim interface {
 	shell.Core
 	sync.Locker
@@ -25,6 +25,8 @@ type Claim interface {
 	Attach(Attached)
 	// GoOn does what the session decides now.
 	GoOn()
+	// Failure says when and why a request failed on which the election depends; nil if none did.
+	Failure() (at time.Time, err error)
 	// Detach says that the election has ended for good. It may be called again, and returns when another election of the key can be made.
 	Detach()
 
@@ -32,8 +34,6 @@ type Claim interface {
 	Instance() string
 	// Leader reads who leads the key; the zero Holder is nobody.
 	Leader(ctx context.Context) (*Holder, error)
-	// Failure says when and why the last request of the session failed; nil if it did not.
-	Failure() (at time.Time, err error)
 }
 
 // Attached is an election, as its claim sees it. The mutex is held for the first method.

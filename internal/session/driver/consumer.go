@@ -50,7 +50,7 @@ func (d *Driver) follow(op *session.Op) {
 
 // make makes the consumer.
 func (x *consumer) make(limit time.Time) {
-	ctx, cancel := context.WithDeadline(context.Background(), limit)
+	ctx, cancel := context.WithDeadline(context.Background(), limit.Add(-limitInterval)) // before the session is told that nothing is known
 	defer cancel()
 	d := x.d
 	sub, err := d.nc.Subscribe(d.nc.NewInbox(), x.received)
@@ -68,9 +68,13 @@ func (x *consumer) make(limit time.Time) {
 	d.Lock()
 	x.created = created
 	d.Unlock()
-	c, err := d.js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
-		DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: heartbeat,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
+	var c jetstream.PushConsumer
+	err = kv.UntilRefused(ctx, d.nc, kv.ToFollow(kv.APIPrefix(d.js), d.bucket), func(ctx context.Context) (err error) {
+		c, err = d.js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
+			DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: heartbeat,
+			MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
+		})
+		return err
 	})
 	d.Lock()
 	x.sub = sub
@@ -89,7 +93,11 @@ func (x *consumer) make(limit time.Time) {
 
 // inspect returns when the bucket was created. A bucket from which claims may disappear is not followed: then nobody leads by what it stores.
 func (d *Driver) inspect(ctx context.Context) (created time.Time, err error) {
-	stream, err := d.js.Stream(ctx, kv.StreamName(d.bucket))
+	var stream jetstream.Stream
+	err = kv.UntilRefused(ctx, d.nc, kv.ToInspect(kv.APIPrefix(d.js), d.bucket), func(ctx context.Context) (err error) {
+		stream, err = d.js.Stream(ctx, kv.StreamName(d.bucket))
+		return err
+	})
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -5,7 +5,9 @@
 package driver
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -37,9 +39,8 @@ type Driver struct {
 	inbox     string
 	requests  atomic.Uint64          // that were made
 	id        atomic.Pointer[string] // of the session, or of the last one
-	failure   atomic.Pointer[failure]
-	took      atomic.Int64   // nanoseconds that the last answer to a write took
-	consumers sync.WaitGroup // that are made or removed
+	took      atomic.Int64           // nanoseconds that the last answer to a write took
+	consumers sync.WaitGroup         // that are made or removed
 
 	sync.Mutex // guards what follows; never held across I/O
 	session    *session.Session
@@ -52,6 +53,7 @@ type Driver struct {
 	knows      wakeup.Latch // closed when the session first knows what is stored
 	released   wakeup.Latch // closed when the session is released, or has ended without that
 	closed     bool
+	failures   failures
 	events     []core.Event  // that are to be logged
 	logging    bool          // a goroutine does
 	writes     []publication // that are to be published
@@ -60,14 +62,9 @@ type Driver struct {
 
 // request is a request that is under way.
 type request struct {
+	op          *session.Op
+	own         bool // it writes the record of the session
 	sent, limit time.Time
-	write       bool
-}
-
-// failure is why the last request failed.
-type failure struct {
-	err error
-	at  time.Time
 }
 
 // Shells is what surrounds the session in its process. The mutex is held for each call, and none waits.
@@ -83,7 +80,7 @@ type Shells struct {
 // New returns a driver, and opens the session.
 func New(js jetstream.JetStream, bucket string, rules *session.Rules, shells Shells, log *slog.Logger) (*Driver, error) {
 	d := &Driver{
-		js: js, nc: js.Conn(), bucket: bucket, shells: shells, log: log, session: session.New(rules), underWay: map[uint64]request{}, inbox: js.Conn().NewInbox() + ".",
+		js: js, nc: js.Conn(), bucket: bucket, shells: shells, log: log, session: session.New(rules), underWay: map[uint64]request{}, failures: failures{others: map[string]failure{}}, inbox: js.Conn().NewInbox() + ".",
 	}
 	d.id.Store(new(""))
 	s, err := d.nc.Subscribe(d.inbox+"*", func(m *nats.Msg) { d.answered(strings.TrimPrefix(m.Subject, d.inbox), m) })
@@ -196,14 +193,6 @@ func (d *Driver) tellWitness() {
 // Session returns the session. The caller holds the mutex.
 func (d *Driver) Session() *session.Session { return d.session }
 
-// Failure returns when and why the last request failed; nil if it did not.
-func (d *Driver) Failure() (at time.Time, err error) {
-	if f := d.failure.Load(); f != nil {
-		return f.at, f.err
-	}
-	return time.Time{}, nil
-}
-
 // ID returns the id of the session, or of the last one if none is open.
 func (d *Driver) ID() string { return *d.id.Load() }
 
@@ -252,7 +241,11 @@ func (d *Driver) expire(now time.Time) {
 		if now.Before(r.limit) {
 			continue
 		}
-		if d.done(now, id, &session.Result{Outcome: core.Unknown, Err: context.DeadlineExceeded}); d.shells.Suspect != nil {
+		err := fmt.Errorf("no answer to a write to %s: %w", kv.Subject(d.bucket, r.op.Key), context.DeadlineExceeded)
+		if r.op.Kind == session.Follow {
+			err = fmt.Errorf("not everything was delivered: %w", context.DeadlineExceeded)
+		}
+		if d.done(now, id, &session.Result{Outcome: core.Unknown, Err: err}); d.shells.Suspect != nil {
 			d.shells.Suspect(time.Duration(d.took.Load()))
 		}
 	}
@@ -275,12 +268,12 @@ func (d *Driver) done(now time.Time, id uint64, r *session.Result) {
 	delete(d.underWay, id)
 	switch r.Outcome {
 	case core.Applied, core.Refused:
-		d.failure.Store(nil)
-		if q.write {
+		d.note(q, failure{})
+		if q.op.Kind == session.Write {
 			d.took.Store(int64(now.Sub(q.sent)))
 		}
 	default:
-		d.failure.Store(&failure{r.Err, now})
+		d.note(q, failure{now, cmp.Or(r.Err, errSaysNothing)})
 	}
 	d.session.Done(now, id, r)
 }
@@ -288,7 +281,7 @@ func (d *Driver) done(now time.Time, id uint64, r *session.Result) {
 // make makes a request.
 func (d *Driver) make(op *session.Op) {
 	d.requests.Add(1)
-	d.underWay[op.ID] = request{sent: time.Now(), limit: op.Limit, write: op.Kind == session.Write}
+	d.underWay[op.ID] = request{op: op, own: op.Key == session.SessionKey(d.session.ID()), sent: time.Now(), limit: op.Limit}
 	switch op.Kind {
 	case session.Write:
 		d.write(op)
