@@ -235,7 +235,7 @@ func (b *bench) candidate(user, name, key string, opts ...election.Option) *elec
 func (b *bench) leader(user, name, key string, opts ...election.Option) *election.Election {
 	b.Helper()
 	e := b.candidate(user, name, key, opts...)
-	b.soon(ttl, e.IsLeader)
+	b.soon(4*b.ttl, e.IsLeader)
 	return e
 }
 
