@@ -96,6 +96,7 @@ func (s *Session) releaseUnwanted(now time.Time, key string, st *storedClaim) {
 		return
 	}
 	s.unwanted[key] = true
+	delete(s.doubtful, st.attempt) // it is not held after all: the release may be applied late
 	led := uint64(0)
 	if c := s.own[key]; c != nil && c.outlived {
 		led = st.revision

@@ -377,6 +377,33 @@ func TestAClaimThatNobodyHoldsIsReleasedThoughOneReleaseFails(t *testing.T) {
 	g.Expect(released).To(BeTrue())
 }
 
+// The release may be applied late, while the work of the next term runs.
+func TestAClaimWhoseReleaseIsNotAnsweredIsNotHeldAgain(t *testing.T) {
+	g := NewWithT(t)
+	p, first := newProcess(t, "k")
+	stopped := p.campaign("other")
+	p.applied = func(key string) core.Outcome {
+		if key != session.ClaimKey("other") {
+			return core.Applied
+		}
+		stopped.Notice(p.now, core.Stop{})
+		p.silent = key
+		return core.Unknown
+	}
+	p.pass(time.Second)
+	stored := p.b.stored[session.ClaimKey("other")].Revision
+	g.Expect(stored).NotTo(BeZero())
+	stopped.Notice(p.now, core.EndRun{})
+	p.Forget(stopped)
+	p.claims, p.applied = []*session.Claim{first}, nil
+	p.pass(5 * time.Second)
+	again := p.campaign("other")
+	p.silent = ""
+	p.pass(30 * time.Second)
+	g.Expect(p.leads(again)).To(BeTrue())
+	g.Expect(again.Term().Number).To(BeNumerically(">", stored))
+}
+
 // A permission may be missing for a key: the server does not answer then.
 func TestAttemptsThatNobodyAnswersAreForgotten(t *testing.T) {
 	g := NewWithT(t)
