@@ -310,8 +310,11 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	wait, won, first := max(0, ends.Sub(now)), s.wonOver(st), st.revision == 0 || st.owner == s.id
 	r := s.claimRecord(now, wait, won)
 	r.Metadata = c.metadata
-	if st.kind == released {
+	switch {
+	case st.kind == released:
 		r.Predecessors = []record.Secret{st.secret}
+	case st.names(s.id):
+		r.Predecessors = []record.Secret{s.claimSecret(st.attempt)}
 	}
 	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})

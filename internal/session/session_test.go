@@ -377,6 +377,28 @@ func TestAClaimThatNobodyHoldsIsReleasedThoughOneReleaseFails(t *testing.T) {
 	g.Expect(released).To(BeTrue())
 }
 
+// What a release revealed is known to all who read the bucket, and so is who leads.
+func TestAClaimThatIsStoredAgainTogetherWithItsReleaseProvesNothing(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "other")
+	key, secret := session.ClaimKey("k"), record.NewSecret()
+	claim := record.Record{Name: "x", Instance: "x", Attempt: "x.1", Since: p.now, Commitment: secret.Commitment()}
+	release := releaseOf(p.now, p.b.created)
+	release.Secret, release.Commitment = secret, secret.Commitment()
+	present := record.Record{Name: "x", Instance: "x", Attempt: "x.2", Since: p.now, Commitment: record.NewSecret().Commitment(), Predecessors: record.Secrets{secret}}
+	p.b.put(session.SessionKey("x"), record.Record{Name: "x", Instance: "x", LeaseMs: 9000}, false)
+	for _, r := range []record.Record{claim, release, present, claim, release} {
+		p.b.put(key, r, false)
+		p.deliver()
+		p.goOn()
+	}
+	c := p.campaign("k")
+	p.pass(8 * time.Second)
+	g.Expect(p.leads(c)).To(BeFalse(), "x leads, and has not been told")
+	p.pass(10 * time.Second)
+	g.Expect(p.leads(c)).To(BeTrue())
+}
+
 // The release may be applied late, while the work of the next term runs.
 func TestAClaimWhoseReleaseIsNotAnsweredIsNotHeldAgain(t *testing.T) {
 	g := NewWithT(t)

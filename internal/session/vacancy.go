@@ -70,8 +70,8 @@ func (s *Session) leadersBefore(now time.Time, before, c *storedClaim, r *record
 	switch {
 	case before.kind == claimed && c.kind == released: // the owner states anew what is left of the wait that it stated
 		return max(0, s.after(now, before.seen, before.known).Sub(now))
-	case before.kind == claimed && r.Follows(before.commitment): // its release was not delivered, for it was replaced soon
-	case before.kind == claimed && before.owner != c.owner && before.owner != s.id, before.kind == foreign:
+	case before.kind == claimed && r.Follows(before.commitment): // its release was not delivered, for it was replaced soon; or its owner has taken it again
+	case before.kind == claimed && before.owner != s.id, before.kind == foreign:
 		ends, vacant := s.vacancy(now, before)
 		if !vacant {
 			return s.longestWait()

@@ -36,13 +36,14 @@ type written struct {
 
 // forgery is a release that a stranger forged, a record that he restored, or a claim that he took.
 type forgery struct {
-	at   time.Time
-	over record.Commitment // of what was stored before
+	at       time.Time
+	revision uint64
+	over     record.Commitment // of what was stored before
 }
 
 // forge takes note of a forgery.
 func (w *world) forge(key string) {
-	f := forgery{at: w.Now}
+	f := forgery{at: w.Now, revision: w.server.sequence + 1}
 	if e := w.server.keys[key]; e != nil {
 		f.over = e.Record.Commitment
 	}
@@ -134,7 +135,12 @@ func (w *world) excuse(first *candidate, second *process, term written) string {
 		}
 	}
 	own, claim := session.SessionKey(first.p.session.ID()), session.ClaimKey(first.key)
-	recent := func(key string) bool { return w.forged[key].at.Add(3 * w.script.ttl).After(w.Now) }
+	recent := func(key string) bool {
+		f := w.forged[key]
+		return f.at.Add(3*w.script.ttl).After(w.Now) || slices.ContainsFunc(w.server.rewound, func(r rewinding) bool { // the first was not told of it
+			return !f.at.Before(r.at) && f.revision <= r.before && w.Now.Sub(r.at) < hiddenTTLs*w.script.ttl
+		})
+	}
 	untold := func(of record.Commitment) bool {
 		at, told := second.told[of]
 		return !told || at.After(w.claims[term].at)
