@@ -94,7 +94,9 @@ mutants() {
 #   trust-an-empty-key    takes what was never claimed at once: the bucket may have been made again
 #   prove-nothing         and leads at once, without a renewal in this bucket, when its session is old enough
 #   trust-an-eviction     takes an evicted claim at once
+#   believe-an-earlier-bucket   believes of a bucket that was made again what it was told of the one before
 #   settle-blindly        writes that a bucket is settled in which its session may not be
+#   verify-too-early      extends the lease when its renewal is delivered, whatever was left out before because it was replaced
 #   renew-unverified      extends the lease although its claims may be gone
 #   keep-claims           a session that is over leaves claims behind in memory
 #   outlive-the-session   leads by a claim after the lease of its session
@@ -109,7 +111,9 @@ mutants_of_sessions() {
 	breaks trust-an-empty-key  "-DTRUST_EMPTY"
 	breaks prove-nothing       "-DPROVEN_AT_ONCE"
 	breaks trust-an-eviction   "-DTRUST_EVICTION"
+	breaks believe-an-earlier-bucket "-DSETTLES -DBELIEVE_EARLIER"
 	breaks settle-blindly      "-DSETTLES -DSETTLE_BLINDLY"
+	breaks verify-too-early    "-DLEFT_OUT -DFAULTS=1 -DLATES=1"
 	breaks renew-unverified    "-DUNVERIFIED"
 	breaks keep-claims         "-DKEEP_CLAIMS"
 	breaks outlive-the-session "-DNO_DEADLINE"
@@ -125,6 +129,7 @@ holds three              "-DN=3 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DNO_DISASTERS" "
 holds liveness           "-DN=2 -DFAULTS=1 -DSLIPS=0 -DEARLY=3 -DLIVENESS" "-O1" "-a"
 model=session.pml
 holds sessions           "-DS=2 -DK=1 -DFAULTS=1 -DSLIPS=2" "-O1 -DSAFETY" ""
+holds late-renewals      "-DS=2 -DK=1 -DFAULTS=1 -DSLIPS=1 -DLATES=1" "-O1 -DSAFETY" ""
 holds settled            "-DSETTLES -DS=2 -DK=1 -DFAULTS=1 -DSLIPS=1" "-O1 -DSAFETY" ""
 holds two-keys           "-DS=2 -DK=2 -DFAULTS=1 -DSLIPS=0 -DLEASE=1" "-O1 -DSAFETY -DCOLLAPSE" ""
 holds three-sessions     "-DS=3 -DK=1 -DFAULTS=0 -DSLIPS=0 -DLEASE=1" "-O1 -DSAFETY -DCOLLAPSE" ""

@@ -6,8 +6,9 @@
  * can renew it any more. These are the epoch leases of CockroachDB, with an id in place of an epoch.
  *
  * Time advances in ticks whenever it likes, so everybody may be as slow as he wants to be. Timers count down, so runs are endless and the states
- * finitely many. A write over a revision is one transition. The model leaves out what is in the records besides, a history that goes back, a write
- * that hits the same revision of a bucket that was made again, and what a consumer does not deliver because it was replaced.
+ * finitely many. A write over a revision is one transition, and so is what a consumer delivers of a renewal: it may be late, leaves out what was replaced
+ * meanwhile, and may be of a bucket that was made again since. The model leaves out what is in the records besides, a history that goes back, and a write
+ * that hits the same revision of a bucket that was made again.
  */
 #ifndef S
 #define S 2       /* sessions at a time; a session that is over and that no claim names makes room for another */
@@ -17,6 +18,9 @@
 #endif
 #ifndef FAULTS
 #define FAULTS 2  /* of all kinds */
+#endif
+#ifndef LATES
+#define LATES 0   /* renewals of which their process is told late, or never, besides faults */
 #endif
 #ifndef SLIPS
 #define SLIPS 1   /* ticks by which clocks err */
@@ -45,16 +49,26 @@ typedef Times { byte at[S] }
 typedef Sights { bit at[S] }
 bit    live[S], down[S];  /* its process has opened it and not given it up; it is cut off */
 byte   lease[S], age[S];  /* until the deadline, by the last renewal that is verified; since it was opened, as far as that matters */
+byte   sent[S];           /* until the deadline that its last renewal gives, of which it was not told yet; 0 if it was, or if that is over */
+bit    earlier[S];        /* that renewal is of an earlier bucket */
 Row    holds[S];          /* it knows that the claim is its own */
+Row    held[S];           /* and did when that renewal was sent */
+Row    before[S];         /* the last change of the claim was stored before that renewal */
 Row    proven[S];         /* and that this was so at a later renewal, or by what it took the claim over */
 Row    stops[S], work[S]; /* it ends its term; work runs */
 Waits  wait[S];           /* until the lease of the predecessor is over */
 Sights seen[S];           /* it has seen the last renewal of another session */
 Times  lapse[S];          /* until that renewal is over */
 
+#ifdef BELIEVE_EARLIER
+bit  knew[S];      /* before it opens its process is told that the bucket is settled, and remembers that though the bucket is made again */
+#define isSettled(s) (settled || knew[s])
+#else
+#define isSettled(s) settled
+#endif
 bit  settled;      /* the bucket is older than any lease of an earlier bucket */
 bit  isLate; byte lateKey, lateBy, lateWait;   /* a claim that is on its way; once another write has changed the claim, it is refused */
-byte faults = FAULTS, slips = SLIPS;
+byte faults = FAULTS, lates = LATES, slips = SLIPS;
 byte x, w;                /* scratch, 0 between two transitions */
 
 #define done x = 0; w = 0
@@ -93,20 +107,28 @@ byte x, w;                /* scratch, 0 between two transitions */
 #define demanded(s) (stored[s] == OPEN)
 #endif
 
-inline drop(s, k) { holds[s].at[k] = 0; proven[s].at[k] = 0; stops[s].at[k] = 0; work[s].at[k] = 0; wait[s].at[k] = 0 }
+inline drop(s, k) { holds[s].at[k] = 0; held[s].at[k] = 0; proven[s].at[k] = 0; stops[s].at[k] = 0; work[s].at[k] = 0; wait[s].at[k] = 0 }
+/* noneSent says that there is no renewal of which a session has not been told. */
+inline noneSent(s) { sent[s] = 0; earlier[s] = 0; w = 0; do :: w < K -> held[s].at[w] = 0; before[s].at[w] = 0; w++ :: else -> break od }
 /* forget ends what the process of a session knows. A claim of it that is still on its way names a session that is over. */
 inline forget(s) {
-	live[s] = 0; lease[s] = 0; age[s] = 0; down[s] = 0;
+	live[s] = 0; lease[s] = 0; age[s] = 0; down[s] = 0; noneSent(s);
 #ifndef KEEP_CLAIMS
 	upTo(K, drop(s, x));
 #else
 	upTo(K, work[s].at[x] = 0);
 #endif
+#ifdef BELIEVE_EARLIER
+	knew[s] = 0;
+#endif
 	upTo(S, seen[s].at[x] = 0; lapse[s].at[x] = 0);
 	if :: isLate && lateBy == s -> lateBy = LOST :: else fi
 }
 inline write(k, own, fr, lf) {
-	owner[k] = own; free[k] = fr; left[k] = lf;
+	owner[k] = own; free[k] = fr; left[k] = lf; before[0].at[k] = 0; before[1].at[k] = 0;
+#if S == 3
+	before[2].at[k] = 0;
+#endif
 	if :: isLate && lateKey == k -> isLate = 0; lateKey = 0; lateBy = 0; lateWait = 0 :: else fi
 }
 #ifdef CLOSE_BLINDLY
@@ -119,7 +141,7 @@ inline unseen(s)  { w = 0; do :: w < S -> seen[w].at[s] = 0; lapse[w].at[s] = 0;
 inline needs(s, k) {
 	if
 	:: free[k] -> w = left[k]
-	:: !free[k] && owner[k] == NOBODY -> w = (settled -> 0 : LAPSE - age[s])   /* leaders of an earlier bucket had a lease when this session was opened, at most */
+	:: !free[k] && owner[k] == NOBODY -> w = (isSettled(s) -> 0 : LAPSE - age[s])   /* leaders of an earlier bucket had a lease when this session was opened, at most */
 #ifdef TRUST_EMPTY
 		w = 0;
 #endif
@@ -140,10 +162,18 @@ inline needs(s, k) {
 }
 #define vacant(s,k) (!holds[s].at[k] && (free[k] || owner[k] >= S || owner[k] != s && stored[owner[k]] != OPEN))
 
+#define renews(s) (live[s] && !down[s] && stored[s] == OPEN && lease[s] > 0 && sent[s] < LEASE && (lease[s] < LEASE || anyUnproven(s)))
+
+/* isTold says that a session which is told of its renewal is told of what is stored of a claim, too. */
+#ifdef LEFT_OUT
+#define isTold(s,k) (sent[s] == 0 || before[s].at[k])   /* what is delivered before the renewal, and no more */
+#else
+#define isTold(s,k) (!earlier[s])                       /* all that is stored when it is delivered */
+#endif
 inline prove(s, k) {
 	if
-	:: holds[s].at[k] && (owner[k] != s || free[k]) -> printf("%c finds that claim %d is not its own any more\n", name(s), k); drop(s, k)
-	:: holds[s].at[k] && owner[k] == s && !free[k] -> proven[s].at[k] = 1
+	:: holds[s].at[k] && (owner[k] != s || free[k]) && isTold(s, k) -> printf("%c finds that claim %d is not its own any more\n", name(s), k); drop(s, k)
+	:: holds[s].at[k] && held[s].at[k] && !(isTold(s, k) && (owner[k] != s || free[k])) -> proven[s].at[k] = 1
 	:: else
 	fi
 }
@@ -153,15 +183,21 @@ proctype Session(byte s) {
 	do
 	:: /* Open */ d_step { !live[s] && stored[s] == ABSENT && noneNames(s) -> printf("%c is opened\n", name(s));
 		stored[s] = OPEN; live[s] = 1; lease[s] = LEASE; unseen(s); done }
-	:: /* Renew */ d_step { live[s] && !down[s] && stored[s] == OPEN && lease[s] > 0 && (lease[s] < LEASE || anyUnproven(s)) -> printf("%c is renewed\n", name(s));
+#ifdef BELIEVE_EARLIER
+	:: /* Follow */ d_step { !live[s] && settled && !knew[s] -> knew[s] = 1; printf("%c is told that the bucket is settled\n", name(s)) }
+#endif
+	:: /* Renew */ d_step { renews(s) -> printf("%c is renewed\n", name(s));
 #ifdef UNVERIFIED
 		upTo(K, proven[s].at[x] = holds[s].at[x]);
 #else
-		upTo(K, prove(s, x));                                      /* it has received every change up to its own renewal, or reads its claims */
+		upTo(K, held[s].at[x] = holds[s].at[x]; prove(s, x));      /* it has received every change up to its own renewal, or reads its claims */
 #endif
-		lease[s] = LEASE; unseen(s); done }
-	:: /* RenewUnanswered */ d_step { live[s] && stored[s] == OPEN && lease[s] > 0 && lease[s] < LEASE && !down[s] && faults > 0 -> faults--;
-		printf("%c is renewed, and does not learn of it\n", name(s)); unseen(s); done }
+		lease[s] = LEASE; noneSent(s); unseen(s); done }
+	:: /* RenewLate */ d_step { renews(s) && (lates > 0 || faults > 0) -> if :: lates > 0 -> lates-- :: else -> faults-- fi;
+		printf("%c is renewed, and not told of it yet\n", name(s));
+		sent[s] = LEASE; upTo(K, held[s].at[x] = holds[s].at[x]; before[s].at[x] = 1); unseen(s); done }
+	:: /* Told */ d_step { live[s] && !down[s] && lease[s] > 0 && sent[s] > 0 -> printf("%c is told of its renewal\n", name(s));
+		upTo(K, prove(s, x)); lease[s] = sent[s]; noneSent(s); done }     /* what is stored after it was delivered changes nothing: who takes a claim waits */
 	:: /* Refused */ d_step { live[s] && !down[s] && stored[s] != OPEN -> printf("%c learns that it is over\n", name(s)); forget(s); done }
 #ifdef SETTLES
 	:: /* Settle */ d_step { live[s] && !settled && age[s] == LAPSE && demanded(s) -> printf("%c writes that the bucket is settled\n", name(s)); settled = 1; done }
@@ -235,7 +271,7 @@ proctype Claim(byte s; byte k) {
 }
 
 inline advance(s) {
-	lessOne(lease[s]); age[s] = (live[s] && age[s] < LAPSE -> age[s] + 1 : age[s]);
+	lessOne(lease[s]); if :: sent[s] == 1 -> noneSent(s) :: else -> lessOne(sent[s]) fi; age[s] = (live[s] && age[s] < LAPSE -> age[s] + 1 : age[s]);
 	w = 0; do :: w < K -> lessOne(wait[s].at[w]); w++ :: else -> break od;
 	w = 0; do :: w < S -> lessOne(lapse[s].at[w]); w++ :: else -> break od
 }
@@ -251,7 +287,7 @@ proctype World() {
 	:: /* LateArrives */ d_step { isLate -> printf("the write over claim %d arrives\n", lateKey);
 		w = lateWait; write(lateKey, lateBy, 0, w); done }
 	:: /* Remake */ d_step { faults > 0 -> faults--; printf("the bucket is made again\n");
-		settled = 0; upTo(S, stored[x] = ABSENT; unseen(x)); upTo(K, write(x, NOBODY, 0, 0)); done }
+		settled = 0; upTo(S, stored[x] = ABSENT; unseen(x); earlier[x] = (sent[x] > 0)); upTo(K, write(x, NOBODY, 0, 0)); done }
 	od
 }
 
