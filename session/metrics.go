@@ -40,7 +40,10 @@ func register(s *Session) (*metrics, error) {
 		remaining: desc("election_session_lease_remaining_seconds", "What is left of the lease of all keys, 0 if the session has none."),
 		requests:  desc("election_session_requests_total", "Requests that the session has made."),
 	}
-	return m, o.Registerer.Register(m)
+	if err := o.Registerer.Register(m); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (m *metrics) unregister() {

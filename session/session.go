@@ -172,8 +172,11 @@ func (s *Session) awaitOpen(ctx context.Context) error {
 		if unfit := s.driver.Unfit(); unfit != nil {
 			return unfit
 		}
-		if failed := s.Status().LastError; failed != "" {
-			err = fmt.Errorf("%w: %s", err, failed)
+		s.driver.Lock()
+		_, failed := s.driver.Failure(time.Now())
+		s.driver.Unlock()
+		if failed != nil {
+			err = fmt.Errorf("%w: %w", err, kv.Describe(failed))
 		}
 		return fmt.Errorf("session in %q cannot be opened: %w", s.cfg.Bucket, err)
 	}

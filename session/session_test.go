@@ -364,6 +364,9 @@ election_session_keys{bucket="S",identity="a",state="leader-elect"} 0
 # TYPE election_session_open gauge
 election_session_open{bucket="S",identity="a"} 1
 `), "election_leader", "election_session_keys", "election_session_open")).To(Succeed())
+		_, err := session.Open(context.Background(), f.js(), config("a"), election.WithRegisterer(registry))
+		f.Expect(err).To(MatchError(ContainSubstring("duplicate")))
+		f.Expect(testutil.GatherAndCount(registry, "election_session_open")).To(Equal(1), "the metrics of the other session stay")
 		f.close(s)
 		f.Expect(testutil.GatherAndCount(registry)).To(BeZero())
 	})

@@ -101,7 +101,7 @@ func TestSessionIsOpenedThoughThereIsMoreToReadThanARequestMayTake(t *testing.T)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(first.Close(ctx)).To(Succeed())
 	released := record.Record{Name: "old", Instance: "old", Attempt: record.NewID(), Released: time.Now()}
-	for i := range 2000 {
+	for i := range 1000 {
 		_, err := js.PublishAsync(fmt.Sprint("$KV.S.c.old-", i), released.Encode(), jetstream.WithExpectLastSequencePerSubject(0))
 		g.Expect(err).NotTo(HaveOccurred())
 	}

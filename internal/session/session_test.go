@@ -399,6 +399,34 @@ func TestAClaimThatIsStoredAgainTogetherWithItsReleaseProvesNothing(t *testing.T
 	g.Expect(p.leads(c)).To(BeTrue())
 }
 
+func TestAClaimThatIsReadAgainHasItsSuccessorWaitNoLonger(t *testing.T) {
+	for _, bySession := range []bool{false, true} {
+		t.Run(fmt.Sprint("its session is released: ", bySession), func(t *testing.T) {
+			g := NewWithT(t)
+			p, _ := newProcess(t, "other")
+			ofSession, ofClaim := record.NewSecret(), record.NewSecret()
+			p.b.put(session.SessionKey("x"), record.Record{Name: "x", Instance: "x", Attempt: "x.0", LeaseMs: 9000, Commitment: ofSession.Commitment()}, false)
+			p.b.put(session.ClaimKey("k"), record.Record{Name: "x", Instance: "x", Attempt: "x.1", Since: p.now, Commitment: ofClaim.Commitment()}, false)
+			p.deliver()
+			c := p.campaign("k")
+			p.pass(time.Second)
+			p.MayHaveMissed(p.now)
+			p.pass(2 * time.Second)
+			g.Expect(p.Knows()).To(BeTrue())
+			g.Expect(p.leads(c)).To(BeFalse())
+			key, secret := session.ClaimKey("k"), ofClaim
+			if bySession {
+				key, secret = session.SessionKey("x"), ofSession
+			}
+			r := releaseOf(p.now, p.b.created)
+			r.Secret, r.Commitment = secret, secret.Commitment()
+			p.b.put(key, r, false)
+			p.pass(time.Second)
+			g.Expect(p.leads(c)).To(BeTrue())
+		})
+	}
+}
+
 // The release may be applied late, while the work of the next term runs.
 func TestAClaimWhoseReleaseIsNotAnsweredIsNotHeldAgain(t *testing.T) {
 	g := NewWithT(t)

@@ -33,6 +33,7 @@ type storedClaim struct {
 	kind       claimKind
 	revision   uint64
 	replaced   uint64 // the revision that it replaced
+	had        uint64 // the revision that it had until everything was to be read anew
 	owner      string // the session that has or had it
 	attempt    string // the write
 	since      time.Time
@@ -44,6 +45,11 @@ type storedClaim struct {
 	secret     record.Secret      // that a release reveals
 	seen       lease.Moment       // since when this is known to be stored
 	keptUntil  time.Time          // this session does not release it before, because its work may go on
+}
+
+// isAgain reports whether this is the claim that was stored before, and has been read again.
+func (c *storedClaim) isAgain(before *storedClaim) bool {
+	return c.kind == claimed && before.kind == claimed && before.revision == 0 && before.had == c.revision && before.attempt == c.attempt && before.commitment == c.commitment
 }
 
 // names reports whether this is the claim of a session.
@@ -153,7 +159,7 @@ func (k *stored) claim(key string) *storedClaim {
 func (k *stored) forget() {
 	k.position = 0
 	for _, c := range k.claims {
-		c.revision = 0 // for how long leaders before its owner may lead stays known, too
+		c.had, c.revision = max(c.had, c.revision), 0 // for how long leaders before its owner may lead stays known, too
 	}
 	for _, o := range k.others {
 		*o = other{name: o.name, commitment: o.commitment, lease: o.lease, named: o.named}

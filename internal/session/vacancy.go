@@ -68,6 +68,7 @@ func (s *Session) after(now time.Time, from lease.Moment, wait time.Duration) ti
 // stranger wrote: it replaced a claim that was not to be replaced, or knows nothing of those whom that claim's taker had to wait for.
 func (s *Session) leadersBefore(now time.Time, before, c *storedClaim, r *record.Record) time.Duration {
 	switch {
+	case c.isAgain(before):
 	case before.kind == claimed && c.kind == released: // the owner states anew what is left of the wait that it stated
 		return max(0, s.after(now, before.seen, before.known).Sub(now))
 	case before.kind == claimed && r.Follows(before.commitment): // its release was not delivered, for it was replaced soon; or its owner has taken it again

@@ -31,7 +31,9 @@ var errSaysNothing = errors.New("the answer says nothing")
 func (d *Driver) note(q request, f failure) {
 	switch key := q.op.Key; {
 	case q.op.Kind == session.Follow:
-		d.failures.reading = f
+		if x := d.consumer; f.at.IsZero() || x == nil || x.op == q.op.ID { // else another consumer has taken its place
+			d.failures.reading = f
+		}
 	case q.own:
 		d.failures.record = f
 	case f.at.IsZero():
@@ -48,7 +50,7 @@ func (d *Driver) noteOther(key string, f failure) {
 		d.failures.pruned = f.at
 		maps.DeleteFunc(others, func(_ string, old failure) bool { return f.at.Sub(old.at) > stays })
 	}
-	if len(others) == 0 {
+	if _, ofSession := session.SessionOf(key); len(others) == 0 && !ofSession {
 		d.events = append(d.events, core.Event{
 			Kind: core.Logged, Level: core.Warn, Message: "Write failed, and those of other keys may", Attrs: []any{"subject", kv.Subject(d.bucket, key), "error", f.err},
 		})
