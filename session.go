@@ -19,7 +19,7 @@ func (e *Election) goOn() {
 	}
 }
 
-// detach gives the key back to the session, if there is one, once the election has ended for good.
+// detach frees the key in the session, if there is one, once the election has ended for good.
 func (e *Election) detach() {
 	e.mu.Lock()
 	ended := e.stopped && e.current == nil

@@ -14,10 +14,10 @@ import (
 // claim is what the election of a key has of the session: a settings.Claim.
 type claim struct {
 	*session.Claim
-	s      *Session
-	key    string
-	hide   func() // ends that the metrics show who leads; nil if they do not
-	detach sync.Once
+	s        *Session
+	key      string
+	hide     func() // ends that the metrics show who leads; nil if they do not
+	detached sync.Once
 }
 
 func (c *claim) Lock()                       { c.s.driver.Lock() }
@@ -27,19 +27,18 @@ func (c *claim) Attach(a settings.Attached)  { c.Shell = a }
 func (c *claim) Instance() string            { return c.s.driver.ID() }
 func (c *claim) Failure() (time.Time, error) { return c.s.driver.FailureOf(c.key, time.Now()) }
 
-// Detach gives the key back: another election of it may be made.
-func (c *claim) Detach() { c.detach.Do(c.giveBack) }
-
-// giveBack has the metric go first: another election of the key has the same.
-func (c *claim) giveBack() {
-	if c.hide != nil {
-		c.hide()
-	}
-	c.Lock()
-	defer c.Unlock()
-	c.s.driver.Session().Forget(c.Claim)
-	delete(c.s.claims, c.Claim)
-	delete(c.s.elections, c.key)
+// Detach frees the key: another election of it may be made. The metric goes first, for the other election has the same.
+func (c *claim) Detach() {
+	c.detached.Do(func() {
+		if c.hide != nil {
+			c.hide()
+		}
+		c.Lock()
+		defer c.Unlock()
+		c.s.driver.Session().Forget(c.Claim)
+		delete(c.s.claims, c.Claim)
+		delete(c.s.elections, c.key)
+	})
 }
 
 // Leader reads the claim, and the session that it names.

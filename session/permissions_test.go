@@ -153,7 +153,7 @@ func TestLastErrorNamesWhatTheElectionOfAKeyLacks(t *testing.T) {
 			g.Expect(s.Status().LastError).NotTo(BeEmpty())
 		}
 		g.Expect(led.IsLeader()).To(BeTrue())
-		g.Expect(strings.Count(log.String(), "Write failed")).To(Equal(1))
+		g.Expect(log.Count("Write failed")).To(Equal(1))
 		g.Expect(log.String()).To(ContainSubstring("subject=$KV.S.c.denied"))
 		for range 10 {
 			within, cancel := context.WithTimeout(ctx, ttl)

@@ -368,7 +368,8 @@ func (s *Session) Status() Status {
 func (s *Session) status() (Status, map[core.State]int) {
 	s.driver.Lock()
 	defer s.driver.Unlock()
-	of, now, left, states := s.driver.Session(), time.Now(), time.Duration(0), map[core.State]int{}
+	var left time.Duration
+	of, now, states := s.driver.Session(), time.Now(), map[core.State]int{}
 	for c := range s.claims {
 		states[stateOf(c, now)]++
 	}

@@ -42,10 +42,7 @@ func (c stuckConn) Write(b []byte) (int, error) {
 func TestWorkEndsWithTheLeaseThoughNothingCanBeWrittenToTheServer(t *testing.T) {
 	g, ctx := NewWithT(t), context.Background()
 	var link stuck
-	nc, err := nats.Connect(natstest.StartTCP(t).URL(), nats.SetCustomDialer(&link))
-	g.Expect(err).NotTo(HaveOccurred())
-	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(natstest.StartTCP(t).Connect(t, nats.SetCustomDialer(&link)))
 	g.Expect(err).NotTo(HaveOccurred())
 	s, err := session.Open(ctx, js, session.Config{Bucket: "S", Name: "a", TTL: time.Second, Storage: jetstream.MemoryStorage})
 	g.Expect(err).NotTo(HaveOccurred())
@@ -89,10 +86,7 @@ func (c slowConn) Read(b []byte) (int, error) {
 func TestSessionIsOpenedThoughThereIsMoreToReadThanARequestMayTake(t *testing.T) {
 	g, ctx, server := NewWithT(t), context.Background(), natstest.StartTCP(t)
 	connect := func(opts ...nats.Option) jetstream.JetStream {
-		nc, err := nats.Connect(server.URL(), opts...)
-		g.Expect(err).NotTo(HaveOccurred())
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
+		js, err := jetstream.New(server.Connect(t, opts...))
 		g.Expect(err).NotTo(HaveOccurred())
 		return js
 	}

@@ -40,8 +40,9 @@ func (b *Bucket) ToWrite(key string) Permission {
 
 // ToWatch returns the permission to create a consumer of the keys of a pattern.
 func (b *Bucket) ToWatch(pattern string) Permission {
-	create := "CONSUMER.CREATE." + b.Stream() + "."
-	return Permission{b.api() + create + "*." + b.Subject(pattern), []string{create}}
+	p := ToFollow(b.api(), b.Bucket())
+	p.Subject += "." + b.Subject(pattern)
+	return p
 }
 
 // ToFollow returns the permission to create a consumer of all keys of a bucket.

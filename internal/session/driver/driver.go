@@ -56,7 +56,7 @@ type Driver struct {
 	failures   failures
 	events     []core.Event  // that are to be logged
 	logging    bool          // a goroutine does
-	writes     []publication // that are to be published
+	writes     []*session.Op // that are to be published
 	writing    bool          // a goroutine does
 }
 
@@ -80,7 +80,8 @@ type Shells struct {
 // New returns a driver, and opens the session.
 func New(js jetstream.JetStream, bucket string, rules *session.Rules, shells Shells, log *slog.Logger) (*Driver, error) {
 	d := &Driver{
-		js: js, nc: js.Conn(), bucket: bucket, shells: shells, log: log, session: session.New(rules), underWay: map[uint64]request{}, failures: failures{others: map[string]failure{}}, inbox: js.Conn().NewInbox() + ".",
+		js: js, nc: js.Conn(), bucket: bucket, shells: shells, log: log, session: session.New(rules), underWay: map[uint64]request{}, inbox: js.Conn().NewInbox() + ".",
+		failures: failures{others: map[string]failure{}},
 	}
 	d.id.Store(new(""))
 	s, err := d.nc.Subscribe(d.inbox+"*", func(m *nats.Msg) { d.answered(strings.TrimPrefix(m.Subject, d.inbox), m) })

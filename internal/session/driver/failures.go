@@ -45,10 +45,10 @@ func (d *Driver) note(q request, f failure) {
 
 // noteOther takes note of a failure. The log has the first one only: others may fail for the same reason.
 func (d *Driver) noteOther(key string, f failure) {
-	others, stays := d.failures.others, 2*d.session.Timing.TTL
-	if f.at.Sub(d.failures.pruned) > stays {
+	others := d.failures.others
+	if d.isLongAgo(d.failures.pruned, f.at) {
 		d.failures.pruned = f.at
-		maps.DeleteFunc(others, func(_ string, old failure) bool { return f.at.Sub(old.at) > stays })
+		maps.DeleteFunc(others, func(_ string, old failure) bool { return d.isLongAgo(old.at, f.at) })
 	}
 	if _, ofSession := session.SessionOf(key); len(others) == 0 && !ofSession {
 		d.events = append(d.events, core.Event{
@@ -78,11 +78,14 @@ func (d *Driver) everybodys() failure { return later(d.failures.reading, d.failu
 
 // other returns the failure of a write that is made only now and then.
 func (d *Driver) other(key string, now time.Time) (f failure) {
-	if f = d.failures.others[key]; now.Sub(f.at) > 2*d.session.Timing.TTL {
+	if f = d.failures.others[key]; d.isLongAgo(f.at, now) {
 		return failure{}
 	}
 	return f
 }
+
+// isLongAgo reports whether a failure of such a write counts no more.
+func (d *Driver) isLongAgo(at, now time.Time) bool { return now.Sub(at) > 2*d.session.Timing.TTL }
 
 // later returns the later one of two failures.
 func later(a, b failure) failure {

@@ -15,28 +15,10 @@ import (
 
 // write has what the session writes be published. The answer comes to the inbox of the driver.
 func (d *Driver) write(op *session.Op) {
-	m := nats.NewMsg(kv.SubjectToWrite(kv.APIPrefix(d.js), d.bucket, op.Key))
-	m.Data, m.Reply = op.Value, d.inbox+strconv.FormatUint(op.ID, 10)
-	if op.While == "" {
-		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(op.Replaces, 10))
-	} else {
-		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(op.Own, 10))
-		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, kv.Subject(d.bucket, op.While))
-	}
-	if op.Expires > 0 {
-		m.Header.Set(jetstream.MsgTTLHeader, op.Expires.String())
-	}
-	if d.writes = append(d.writes, publication{m, op.ID, op.Limit}); !d.writing {
+	if d.writes = append(d.writes, op); !d.writing {
 		d.writing = true
 		go d.publishAll()
 	}
-}
-
-// publication is a write that is to be published, before its limit.
-type publication struct {
-	message *nats.Msg
-	op      uint64
-	limit   time.Time
 }
 
 // publishAll publishes what there is to write. The client may wait for the network, while it connects or while the server does not read, so the mutex is not
@@ -51,26 +33,42 @@ func (d *Driver) publishAll() {
 			return
 		}
 		d.Unlock()
-		for _, w := range writes {
-			d.publish(w)
+		for _, op := range writes {
+			d.publish(op)
 		}
 	}
 }
 
 // publish publishes a write, unless its limit has come: the session was told then that nobody knows whether it was applied.
-func (d *Driver) publish(w publication) {
+func (d *Driver) publish(op *session.Op) {
 	err := nats.ErrDisconnected
 	if d.nc.IsConnected() { // else the client keeps what it publishes, and sends it late
-		if !time.Now().Before(w.limit) {
+		if !time.Now().Before(op.Limit) {
 			return
 		}
-		err = d.nc.PublishMsg(w.message)
+		err = d.nc.PublishMsg(d.message(op))
 	}
 	if err != nil { // it was not sent
 		d.Do(func(_ *session.Session, now time.Time) {
-			d.done(now, w.op, &session.Result{Outcome: core.Failed, Err: err})
+			d.done(now, op.ID, &session.Result{Outcome: core.Failed, Err: err})
 		})
 	}
+}
+
+// message returns the message by which a write is made.
+func (d *Driver) message(op *session.Op) *nats.Msg {
+	m := nats.NewMsg(kv.SubjectToWrite(kv.APIPrefix(d.js), d.bucket, op.Key))
+	m.Data, m.Reply = op.Value, d.inbox+strconv.FormatUint(op.ID, 10)
+	if op.While == "" {
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(op.Replaces, 10))
+	} else {
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(op.Own, 10))
+		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, kv.Subject(d.bucket, op.While))
+	}
+	if op.Expires > 0 {
+		m.Header.Set(jetstream.MsgTTLHeader, op.Expires.String())
+	}
+	return m
 }
 
 // answered takes the answer to a write.
