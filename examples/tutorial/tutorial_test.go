@@ -16,10 +16,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
@@ -66,6 +68,7 @@ type tour struct {
 	*WithT
 	url      string
 	terminal *gbytes.Buffer
+	begun    atomic.Int64 // invoices: a program begins one when it asks for the last
 }
 
 func begin(t *testing.T) *tour {
@@ -74,7 +77,12 @@ func begin(t *testing.T) *tour {
 		t.Skip("takes 10 s")
 	}
 	t.Parallel()
-	v := &tour{t, NewWithT(t), natstest.StartTCP(t).URL(), gbytes.NewBuffer()}
+	server := natstest.StartTCP(t)
+	v := &tour{T: t, WithT: NewWithT(t), url: server.URL(), terminal: gbytes.NewBuffer()}
+	nc := natstest.Connect(t, server.Link(t))
+	_, err := nc.Subscribe("$JS.API.STREAM.MSG.GET.INVOICES", func(*nats.Msg) { v.begun.Add(1) })
+	v.Expect(err).NotTo(HaveOccurred())
+	v.Expect(nc.Flush()).To(Succeed())
 	v.Expect(build()).To(Succeed())
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -95,7 +103,8 @@ func (v *tour) start(program string, args ...string) *gexec.Session {
 	return s
 }
 
-// two starts two candidates, and returns them when the first leads, and has renewed its lease, every 3.75 s, since the second has seen that.
+// two starts two candidates, and returns them while the first works on an invoice and has renewed its lease, every 3.75 s, since the second has seen that
+// it leads.
 func (v *tour) two(step string) (a, b *gexec.Session) {
 	v.Helper()
 	a = v.start(step, "a")
@@ -105,6 +114,7 @@ func (v *tour) two(step string) (a, b *gexec.Session) {
 	for range 6 { // each takes a second, and the first had begun before
 		v.sees(`a .* invoice \d+`)
 	}
+	v.Eventually(v.begun.Load, patience).Should(BeNumerically(">", len(v.invoices())))
 	return a, b
 }
 
@@ -196,7 +206,7 @@ func TestStep4HasAWitnessReleaseTheKeyOfAKilledLeader(t *testing.T) {
 // freeze freezes a leader while it works until another candidate has written an invoice.
 func (v *tour) freeze(step string) {
 	v.Helper()
-	a, _ := v.two(step) // it has begun the next invoice
+	a, _ := v.two(step)
 	a.Signal(syscall.SIGSTOP)
 	v.sees("b .* " + lapsed)
 	v.sees(`b .* invoice \d+`)
