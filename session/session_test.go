@@ -169,6 +169,80 @@ func TestPanicInTheLoopOfAnElectionEndsItsTerm(t *testing.T) {
 	})
 }
 
+// slowLog is a handler of the log that takes a while for a line with a value.
+type slowLog struct {
+	slog.Handler
+	value string
+	takes time.Duration
+}
+
+func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
+func (h slowLog) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (h slowLog) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.String() == h.value {
+			time.Sleep(h.takes)
+		}
+		return true
+	})
+	return nil
+}
+
+// run runs an election whose work waits for its end. It returns when the work began and when its context ended, and when Run returned.
+func (f *fixture) run(s *session.Session, key string, log slowLog) (e *election.Election, works, ended, returned <-chan time.Time) {
+	f.t.Helper()
+	log.Handler = slog.DiscardHandler
+	e, err := s.Election(key, election.WithLogger(slog.New(log)))
+	f.Expect(err).NotTo(HaveOccurred())
+	began, over, end := make(chan time.Time, 1), make(chan time.Time, 1), make(chan time.Time, 1)
+	go func() {
+		_ = e.Run(context.Background(), func(ctx context.Context, _ election.Term) error {
+			began <- time.Now()
+			<-ctx.Done()
+			over <- time.Now()
+			return nil
+		})
+		end <- time.Now()
+	}()
+	return e, began, over, end
+}
+
+func TestWorkBeginsThoughTheElectionIsToldSomethingWhenItsLeadershipBeginsToCount(t *testing.T) {
+	play(t, func(f *fixture) {
+		e, works, _, _ := f.run(f.open("a"), "k", slowLog{value: "leader-elect", takes: time.Second})
+		time.Sleep(500 * time.Millisecond)
+		f.Expect(e.SetMetadata(map[string]string{"url": "http://a"})).To(Succeed())
+		time.Sleep(time.Second)
+		f.Expect(e.IsLeader()).To(BeTrue())
+		f.Expect(works).To(Receive())
+	})
+}
+
+// A log that is written to a pipe may wait for its reader.
+func TestCloseEndsAllWorkAtOnceAndReturnsThoughOneElectionIsSlow(t *testing.T) {
+	play(t, func(f *fixture) {
+		a := f.open("a", election.WithReleaseTimeout(100*time.Millisecond))
+		_, _, _, slow := f.run(a, "slow", slowLog{value: "stopped", takes: 3 * ttl})
+		var leaders []*election.Election
+		var ends, returns []<-chan time.Time
+		for i := range 9 {
+			e, _, ended, returned := f.run(a, fmt.Sprint("other-", i), slowLog{})
+			leaders, ends, returns = append(leaders, e), append(ends, ended), append(returns, returned)
+		}
+		time.Sleep(time.Second)
+		for _, e := range leaders {
+			f.Expect(e.IsLeader()).To(BeTrue())
+		}
+		closing := time.Now()
+		f.close(a)
+		f.Expect(slow).To(Receive())
+		for i := range leaders {
+			f.Expect(ends[i]).To(Receive(BeTemporally("==", closing)))
+			f.Expect(returns[i]).To(Receive(BeTemporally("<", closing.Add(ttl))))
+		}
+	})
+}
+
 func TestCloseReleasesAllKeysByOneWriteOnceTheirWorkHasReturned(t *testing.T) {
 	const keys = 200
 	play(t, func(f *fixture) {

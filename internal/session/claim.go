@@ -112,7 +112,8 @@ func (c *Claim) Done(now time.Time, r core.Result) { c.decide(now, r.Quiet) }
 // Waits returns the present wait.
 func (c *Claim) Waits() (op core.Op, waits bool) { return c.op, c.op.Kind == core.Wait }
 
-// Notice takes what has happened beside the loop.
+// Notice takes what has happened beside the loop. What follows from it is decided in the loop, which starts work and calls callbacks in the order of what it
+// reports.
 func (c *Claim) Notice(now time.Time, n core.Notice) []core.Event {
 	switch n := n.(type) {
 	case core.NewRun:
@@ -139,8 +140,8 @@ func (c *Claim) Notice(now time.Time, n core.Notice) []core.Event {
 	case core.SetMetadata:
 		c.metadata = n.Metadata
 	}
-	c.decide(now, false)
-	return c.takeEvents()
+	c.s.touch(c)
+	return nil
 }
 
 func (c *Claim) takeEvents() []core.Event {
@@ -163,7 +164,7 @@ func (c *Claim) Handover(now time.Time, t *core.Term, target record.Successor, w
 	}
 	c.target = target
 	c.endLeadership(now, why)
-	c.decide(now, false)
+	c.s.touch(c)
 	return "", false
 }
 
@@ -277,7 +278,6 @@ func (c *Claim) watch(now time.Time) {
 	switch {
 	case c.stopping:
 		c.enter(Finished)
-		s.touch(c) // a notice may have ended it, and then its loop waits
 		return
 	case c.isYielding(now):
 		c.op.Until = c.yields
@@ -502,6 +502,8 @@ func (c *Claim) end(now time.Time, quiet bool) {
 	switch {
 	case !t.Reason.Voluntary():
 		c.over(now, core.Ending{How: core.KeyLost})
+	case s.step == Released: // without this claim
+		c.over(now, core.Ending{How: core.NotReleased})
 	case quiet && s.closing && !s.oneByOne:
 		c.enter(Sharing)
 	case quiet:

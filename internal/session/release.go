@@ -64,7 +64,7 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 	return time.Time{}
 }
 
-// finish ends the terms that waited for the release of the session.
+// finish ends the terms that waited for the release of the session. Others, whose work goes on, end without it.
 func (s *Session) finish(now time.Time, end core.Ending) {
 	s.enter(Released)
 	for _, c := range s.list {

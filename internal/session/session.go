@@ -195,10 +195,14 @@ func (s *Session) leads(now time.Time) bool { return s.Left(now) > 0 }
 // Knows reports whether the session knows what is stored in the bucket.
 func (s *Session) Knows() bool { return s.step == Open && s.position > 0 }
 
-// Close ends the session once the work of all claims has returned: one write releases all of them. The caller has each claim stop, too.
+// Close ends the leadership of all claims and, once their work has returned, the session: one write releases all of them. The caller has each claim stop, too.
 func (s *Session) Close(now time.Time) {
 	s.closing = true
 	s.limit = now.Add(s.Timing.ReleaseTimeout + timing.RequestTimeout)
+	for _, c := range s.list {
+		c.endLeadership(now, core.Stopped)
+	}
+	s.touchAll()
 }
 
 // Next returns the requests to make now, and when to ask again; the zero time if only something that happens can change the answer.

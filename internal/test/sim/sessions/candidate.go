@@ -12,6 +12,7 @@ import (
 	"github.com/natscampaign/election/internal/shell"
 	"github.com/natscampaign/election/internal/test/sim/judge"
 	"github.com/natscampaign/election/internal/test/virtual"
+	"github.com/natscampaign/election/internal/timeutil"
 )
 
 // candidate drives the shell of one claim: it is a shell.Driver in virtual time.
@@ -27,6 +28,7 @@ type candidate struct {
 	running, looping, returning bool
 	restarts                    bool // it is started again when its run has returned
 	panicked                    time.Time
+	logs                        time.Time // until then its loop logs what it has reported
 
 	// What is judged.
 	asked    bool   // to give up the key since it last led
@@ -34,6 +36,7 @@ type candidate struct {
 	callback string // that runs
 	leads    bool   // when it was last looked at
 	number   uint64 // of that term
+	worked   uint64 // the last term whose work began
 }
 
 func newCandidate(p *process, key string) *candidate {
@@ -54,6 +57,12 @@ func (c *candidate) name() string { return c.p.name + "/" + c.key }
 // do does what the claim decides: it waits, or the run is over.
 func (c *candidate) do(op core.Op, events []core.Event) {
 	c.report(events)
+	for i := range events {
+		c.shell.Take(c.p.now(), &events[i])
+	}
+	if len(events) > 0 {
+		c.logs = c.p.w.Now.Add(c.p.w.dice.UpTo(c.p.w.script.logs))
+	}
 	if op.Kind == core.Finish {
 		c.looping = false
 		c.returnWhenIdle()
@@ -66,7 +75,7 @@ func (c *candidate) Wake(at time.Time) {
 	if at.IsZero() {
 		return
 	}
-	c.waker = c.p.w.At(c.p.clock.When(at), func() {
+	c.waker = c.p.w.At(timeutil.Later(c.p.clock.When(at), c.logs), func() {
 		c.p.act(func() {
 			switch {
 			case c.returning:
@@ -107,7 +116,7 @@ func (x *term) EndContext() {
 // StartWork starts the work of the term.
 func (x *term) StartWork() {
 	c := x.c
-	c.work = &work{term: &x.Term}
+	c.work, c.worked = &work{term: &x.Term}, x.Core.Number
 	if d := c.p.plan.workReturns; d > 0 && !c.p.w.quiet {
 		w := c.work
 		w.returns = c.p.w.After(d, func() { c.p.act(func() { c.workReturns(w) }) })
@@ -171,7 +180,7 @@ func (c *candidate) nextCall() {
 	})
 }
 
-// report does what the claim reports.
+// report notes what the claim reports.
 func (c *candidate) report(events []core.Event) {
 	for i := range events {
 		e := &events[i]
@@ -181,7 +190,6 @@ func (c *candidate) report(events []core.Event) {
 				c.p.w.judgeEnd(c, e)
 			}
 		}
-		c.shell.Take(c.p.now(), e)
 	}
 }
 

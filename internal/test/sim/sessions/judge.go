@@ -87,6 +87,9 @@ func (w *world) judgeLeader(c *candidate, l *ledger) {
 	if end := c.p.clock.After(sent, w.script.timing.LeaseTime()); sent.IsZero() || w.Now.After(end) {
 		w.fail("P1", c.name(), fmt.Sprintf("leads %v after its lease was over", w.Now.Sub(end)))
 	}
+	if c.shell.HasWork && c.worked != c.term.Core.Number {
+		w.fail("P4", c.name(), fmt.Sprintf("leads in term %d, and its work has not begun", c.term.Core.Number))
+	}
 	if c.leads && c.number == c.term.Core.Number {
 		return
 	}

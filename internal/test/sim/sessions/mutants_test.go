@@ -274,6 +274,11 @@ var mutants = []mutation.Mutant{
 		"c.step == Returning && c.outlived {",
 		"!MUTANT && c.step == Returning && c.outlived {",
 	}}},
+	{Name: "lead by a notice", Promise: "P4", Patches: []mutation.Patch{{
+		"internal/session/claim.go",
+		"	c.s.touch(c)\n	return nil\n",
+		"	if MUTANT { c.decide(now, false); return c.takeEvents() }; c.s.touch(c)\n	return nil\n",
+	}}},
 	{Name: "leave a key to nobody while work goes on", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/release.go",
 		"c.step == Returning && c.outlived {",

@@ -21,7 +21,8 @@ type script struct {
 	plans   []plan
 	rounds  []round
 
-	claimsAtOnce int // how many writes of claims may be under way
+	claimsAtOnce int           // how many writes of claims may be under way
+	logs         time.Duration // how long the loop of an election takes at most to log what it reports
 }
 
 // plan is a process.
@@ -149,6 +150,9 @@ func newScript(seed uint64, without ...string) *script {
 	}
 	if d.Chance(0.5) {
 		s.claimsAtOnce = 1
+	}
+	if d.Chance(0.3) {
+		s.logs = d.UpTo(s.ttl / 40)
 	}
 	slewed := d.Chance(0.25)
 	for i := range 2 + d.IntN(3) {

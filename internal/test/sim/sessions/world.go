@@ -199,15 +199,17 @@ func (w *world) perform(a *act) {
 	}
 }
 
-// stop ends a process in order.
+// stop ends a process in order: its session first, and then one election after the other.
 func (w *world) stop(p *process) {
 	w.slots[p.index] = nil
 	p.stopping = true
 	p.act(func() {
 		p.session.Close(p.now())
+		at := w.Now
 		for _, c := range p.candidates {
-			c.restarts = false
-			c.stop()
+			c.restarts, c.asked = false, true
+			at = at.Add(w.dice.UpTo(w.script.logs))
+			w.At(at, func() { p.act(func() { c.stop(); p.goOn() }) })
 		}
 		p.goOn()
 	})
@@ -287,7 +289,7 @@ func (w *world) tryHandover() {
 	}
 	w.stop(first.p)
 	lingers := slices.Max(first.p.plan.lingers)
-	w.pass(lingers + 4*first.p.plan.callbacks + time.Second)
+	w.pass(lingers + 4*first.p.plan.callbacks + 10*w.script.logs + time.Second)
 	if lingers > w.script.timing.ReleaseTimeout/2 {
 		return
 	}
@@ -311,7 +313,7 @@ func (w *world) tryGivingUp() {
 	}
 	if t := &w.script.timing; first.lingers() > t.ReleaseTimeout/2 {
 		first.p.act(func() { first.end(core.Resigned); first.p.goOn() })
-		w.pass(t.ReleaseTimeout + 3*t.Interval + timing.LapseTime(t.LeaseTime(), w.script.ttl, false) + 4*first.p.plan.callbacks + time.Second)
+		w.pass(t.ReleaseTimeout + 3*t.Interval + timing.LapseTime(t.LeaseTime(), w.script.ttl, false) + 4*first.p.plan.callbacks + 10*w.script.logs + time.Second)
 		if w.leaderOf(first.key) == nil {
 			w.fail("P8", first.key, "is led by nobody a lease after the release timeout, because work goes on")
 		}
@@ -326,7 +328,7 @@ func (w *world) tryGivingUp() {
 		}
 		first.p.goOn()
 	})
-	w.pass(first.lingers() + 4*first.p.plan.callbacks + time.Second)
+	w.pass(first.lingers() + 4*first.p.plan.callbacks + 10*w.script.logs + time.Second)
 	switch next := w.leaderOf(first.key); {
 	case resigns && (next == nil || next == first):
 		w.fail("P8", first.key, "is led by nobody else a second after it was resigned")
