@@ -94,6 +94,7 @@ type try struct {
 	attempt  string
 	sent     time.Time
 	position uint64 // up to where everything was known then
+	revision uint64 // by which it was delivered; 0 before
 	over     bool   // it was answered, or will not be
 }
 
@@ -336,7 +337,7 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 	switch {
 	case r.Outcome == core.Applied:
 		s.loseLater(now, *t, r.Revision)
-		if r.Revision <= s.position {
+		if r.Revision <= s.position && r.Revision != t.revision {
 			s.revision = 0
 			s.historyWentBack(now, SessionKey(s.id), r.Revision)
 		}
@@ -411,7 +412,7 @@ func (s *Session) ownSeen(now time.Time, ch *Change, pending uint64) {
 	case t != nil:
 		s.stand(now, ch.Revision)
 		s.loseLater(now, *t, ch.Revision)
-		s.passed = passed{t.position, ch.Revision}
+		s.passed, t.revision = passed{t.position, ch.Revision}, ch.Revision
 		renewal := *t
 		s.delivered, s.pending = &renewal, pending
 	case ch.Revision == s.revision: // it was verified before
