@@ -268,7 +268,7 @@ func (c *Claim) watch(now time.Time) {
 			c.take(now, st, timeutil.Later(now, s.passedOn(now, st)))
 		}
 		return
-	case own && c.wants(now) && s.isDoubtful(st.attempt): // a write was applied after all that was given up
+	case own && c.wants(now) && s.isDoubtful(st): // a write was applied after all that was given up
 		delete(s.doubtful, st.attempt)
 		c.holdKey(now, st, timeutil.Later(now, s.passedOn(now, st)), st.since, core.Reclaimed)
 		return
@@ -319,9 +319,11 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	c.enter(Taking)
 	c.report(core.Event{Kind: core.Campaigned, State: core.Follower})
 	limit := now.Add(s.Timing.RequestTimeout())
-	if s.doubtful[r.Attempt] = now; wait > 0 {
-		s.doubtful[r.Attempt] = limit.Add(wait)
+	d := doubt{st.revision, now}
+	if wait > 0 {
+		d.ends = limit.Add(wait)
 	}
+	s.doubtful[r.Attempt] = d
 	c.write(r, st.revision, limit, func(now time.Time, outcome core.Outcome) {
 		if outcome != core.Unknown {
 			delete(s.doubtful, r.Attempt)
@@ -341,10 +343,16 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	})
 }
 
-// isDoubtful reports whether it is not known if an attempt to take a claim was applied.
-func (s *Session) isDoubtful(attempt string) bool {
-	_, is := s.doubtful[attempt]
-	return is
+// doubt is an attempt to take a claim that may have been applied.
+type doubt struct {
+	replaces uint64
+	ends     time.Time // until when leaders before may lead
+}
+
+// isDoubtful reports whether a claim was stored by an attempt of which that was not known. A copy that somebody else stores replaces another revision.
+func (s *Session) isDoubtful(c *storedClaim) bool {
+	d, is := s.doubtful[c.attempt]
+	return is && d.replaces == c.replaced
 }
 
 // wonOver returns over what a claim is taken.

@@ -38,8 +38,8 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 			return s.limit
 		}
 	}
-	for _, ends := range s.doubtful { // such a claim may be stored
-		wait = max(wait, ends.Sub(now))
+	for _, d := range s.doubtful { // such a claim may be stored
+		wait = max(wait, d.ends.Sub(now))
 	}
 	s.enter(Releasing)
 	r := s.sessionRecord()
@@ -72,6 +72,7 @@ func (s *Session) finish(now time.Time, end core.Ending) {
 			c.over(now, end)
 		}
 	}
+	s.touchAll()
 }
 
 // releaseOneByOne has the claims be released one by one: the work of one of them goes on, so that the session cannot be released.

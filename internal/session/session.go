@@ -76,15 +76,15 @@ type Session struct {
 	list     []*Claim          // the same, in the order in which they came
 	unproven unproven
 	requests
-	queue      []*Claim             // that wait because too many claims are written at a time
-	admitted   int                  // claims whose turn it is, and that have not decided yet
-	leases     [4]*core.Lease       // of all terms that are in a state, see leaseFor
-	latest     uint64               // the number of the latest term, at least
-	stray      bool                 // a claim of this session may be stored that the process does not hold
-	oneByOne   bool                 // the claims are released one by one, because the work of one goes on
-	doubtful   map[string]time.Time // attempts to take a claim that may have been applied, and until when leaders before may lead; other claims of this session are copies
-	unwanted   map[string]bool      // the claims that are being released though the process does not hold them
-	closeAgain time.Time            // when to try again to release the session
+	queue      []*Claim         // that wait because too many claims are written at a time
+	admitted   int              // claims whose turn it is, and that have not decided yet
+	leases     [4]*core.Lease   // of all terms that are in a state, see leaseFor
+	latest     uint64           // the number of the latest term, at least
+	stray      bool             // a claim of this session may be stored that the process does not hold
+	oneByOne   bool             // the claims are released one by one, because the work of one goes on
+	doubtful   map[string]doubt // attempts to take a claim that may have been applied; other claims of this session are copies
+	unwanted   map[string]bool  // the claims that are being released though the process does not hold them
+	closeAgain time.Time        // when to try again to release the session
 	touched    []*Claim
 	events     []core.Event
 }
@@ -105,7 +105,7 @@ func New(rules *Rules) *Session {
 		stored:   stored{claims: map[string]*storedClaim{}, others: map[string]*other{}},
 		own:      map[string]*Claim{},
 		unproven: unproven{claims: map[*Claim]struct{}{}},
-		doubtful: map[string]time.Time{},
+		doubtful: map[string]doubt{},
 		unwanted: map[string]bool{},
 		missing:  map[string]bool{},
 		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
@@ -906,7 +906,7 @@ const maxPruned = 64
 // prune forgets other sessions that no claim names, unless they are open. A session that was released keeps its record for as long as claims name it; then
 // one of the others has it expire.
 func (s *Session) prune(now time.Time) {
-	maps.DeleteFunc(s.doubtful, func(_ string, ends time.Time) bool { return now.Sub(ends) > 2*slowRead*s.Timing.TTL }) // what was applied was read since
+	maps.DeleteFunc(s.doubtful, func(_ string, d doubt) bool { return now.Sub(d.ends) > 2*slowRead*s.Timing.TTL }) // what was applied was read since
 	named := map[string]bool{}
 	for _, c := range s.claims {
 		if c.kind == claimed {

@@ -455,6 +455,49 @@ func TestAClaimWhoseReleaseIsNotAnsweredIsNotHeldAgain(t *testing.T) {
 	g.Expect(again.Term().Number).To(BeNumerically(">", stored))
 }
 
+// Whoever reads the bucket knows the attempt of a claim that was lost on its way, and may store a copy.
+func TestACopyOfAClaimThatWasLostOnItsWayDoesNotLead(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "other")
+	key := session.ClaimKey("k")
+	p.b.put(key, releaseOf(p.now, p.b.created), false)
+	p.deliver()
+	c := p.campaign("k")
+	var lost []byte
+	ops, _ := p.Next(p.now)
+	for range 10 {
+		for _, op := range ops {
+			if op.Key == key {
+				lost = op.Value
+			}
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Unknown})
+		}
+		c.Done(p.now, core.Result{})
+		c.Next(p.now)
+		ops, _ = p.Next(p.now)
+	}
+	g.Expect(lost).NotTo(BeEmpty())
+	p.b.put(session.SessionKey("x"), record.Record{Name: "x", Instance: "x", Attempt: "x.0", LeaseMs: 9000}, false)
+	p.b.put(key, record.Record{Name: "x", Instance: "x", Attempt: "x.1", Since: p.now}, false) // x leads at once
+	p.b.undelivered = p.b.undelivered[:len(p.b.undelivered)-1]
+	p.b.put(key, record.Parse(lost, 0), false)
+	p.pass(5 * time.Second)
+	g.Expect(p.leads(c)).To(BeFalse(), "x leads, and has not been told")
+}
+
+// The consumer may deliver a renewal before its answer comes.
+func TestARenewalThatIsDeliveredBeforeItsAnswerIsNoContradiction(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.now = p.now.Add(5 * time.Second)
+	ops, _ := p.Next(p.now)
+	g.Expect(ops).To(HaveLen(1))
+	renewal := p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)
+	p.Seen(p.now, &p.b.undelivered[0], 1)
+	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Revision: renewal})
+	g.Expect(p.Knows()).To(BeTrue())
+}
+
 // A permission may be missing for a key: the server does not answer then.
 func TestAttemptsThatNobodyAnswersAreForgotten(t *testing.T) {
 	g := NewWithT(t)
