@@ -125,6 +125,24 @@ func TestForgedDeliveryCostsASessionAReadAndNoKey(t *testing.T) {
 	})
 }
 
+func TestRecordThatLooksLikeASignOfLifeCostsASessionNothing(t *testing.T) {
+	play(t, func(f *fixture) {
+		s := f.open("a")
+		e := f.start(s, "k")
+		time.Sleep(time.Second)
+		m := nats.NewMsg("$KV.S.c.other")
+		m.Header.Set("Status", "100")
+		_, err := f.js().PublishMsg(context.Background(), m)
+		f.Expect(err).NotTo(HaveOccurred())
+		before := s.Status().Requests
+		for range 100 {
+			time.Sleep(ttl / 20)
+			f.Expect(e.IsLeader()).To(BeTrue())
+		}
+		f.Expect(s.Status().Requests-before).To(BeNumerically("<", 30), "it renews its lease")
+	})
+}
+
 func TestBucketThatIsGivenAnAgeLimitIsNotLedIn(t *testing.T) {
 	play(t, func(f *fixture) {
 		s := f.open("a")

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/session"
@@ -491,6 +492,42 @@ func TestClosedSessionLeavesNoConsumerBehind(t *testing.T) {
 			f.Expect(err).NotTo(HaveOccurred())
 			f.Expect(info.State.Consumers).To(BeZero())
 		}
+	})
+}
+
+func TestConsumerWhoseMakingNobodyAnswersIsRemoved(t *testing.T) {
+	playInNewBucket(t, func(f *fixture) {
+		f.open("a")
+		link := f.server.Link(f.t)
+		js, err := jetstream.New(natstest.Connect(f.t, link))
+		f.Expect(err).NotTo(HaveOccurred())
+		link.LoseReplies(func(m faultproxy.Message) bool {
+			return strings.Contains(m.Request, "CONSUMER.CREATE") || strings.HasPrefix(m.Reply, "$JS.ACK.")
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err = session.Open(ctx, js, config("b"))
+		f.Expect(err).To(MatchError(context.DeadlineExceeded))
+		time.Sleep(2 * ttl) // what Open has begun ends
+		stream, err := f.js().Stream(context.Background(), "KV_S")
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(stream.CachedInfo().State.Consumers).To(Equal(1), "that of the other session")
+	})
+}
+
+func TestSessionIsOpenedThoughEachAnswerTakesMoreThanHalfOfTheTimeForIt(t *testing.T) {
+	playInNewBucket(t, func(f *fixture) {
+		link := f.server.Link(f.t)
+		js, err := jetstream.New(natstest.Connect(f.t, link))
+		f.Expect(err).NotTo(HaveOccurred())
+		link.DelayReplies(150 * time.Millisecond)
+		cfg := config("a")
+		cfg.TTL = time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		s, err := session.Open(ctx, js, cfg)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.close(s)
 	})
 }
 

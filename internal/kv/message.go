@@ -88,7 +88,7 @@ func (b *Bucket) readDirect(ctx context.Context, key string) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	header := answer.Size() - len(answer.Subject) - len(answer.Reply) - len(answer.Data) // what was received of it, in bytes
+	header := headerSize(answer)
 	if err := statusOf(answer, header); err != nil {
 		return message{}, err
 	}
@@ -237,6 +237,15 @@ func (b *Bucket) consumeLast(ctx context.Context, key string) (message, error) {
 // maxHeaders is how many headers a message may have that is read whole. A header can be written in two bytes less than the client writes it,
 // and what a server adds is longer than all that.
 const maxHeaders = 16
+
+// IsWhole reports whether the header of a message that was received has nothing but what the client read of it.
+func IsWhole(m *nats.Msg) bool {
+	size := headerSize(m)
+	return size == 0 || isWhole(m.Header, size)
+}
+
+// headerSize returns how much of a header was received, in bytes.
+func headerSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data) }
 
 // isWhole reports whether a header of the given size has nothing but what the client read of it.
 func isWhole(header nats.Header, size int) bool {

@@ -42,13 +42,13 @@ func (d *Driver) follow(op *session.Op) {
 	if d.consumer != nil {
 		d.consumer.stop()
 	}
-	x := &consumer{d: d, op: op.ID, needs: op.AtLeast, next: 1}
+	x := &consumer{d: d, op: op.ID, needs: op.AtLeast, name: record.NewID(), next: 1}
 	d.consumer = x
 	x.silent = time.AfterFunc(3*heartbeat, x.fails)
 	d.consumers.Go(func() { x.make(op.Limit) })
 }
 
-// make makes the consumer.
+// make makes the consumer. Each of its two requests may take as long as a request may.
 func (x *consumer) make(limit time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), limit.Add(-limitInterval)) // before the session is told that nothing is known
 	defer cancel()
@@ -67,26 +67,25 @@ func (x *consumer) make(limit time.Time) {
 	}
 	d.Lock()
 	x.created = created
+	d.extend(time.Now(), x.op)
 	d.Unlock()
-	var c jetstream.PushConsumer
-	err = kv.UntilRefused(ctx, d.nc, kv.ToFollow(kv.APIPrefix(d.js), d.bucket), func(ctx context.Context) (err error) {
-		c, err = d.js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
-			DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: heartbeat,
+	ctx, cancel = context.WithTimeout(context.Background(), d.session.Timing.RequestTimeout()-limitInterval)
+	defer cancel()
+	err = kv.UntilRefused(ctx, d.nc, kv.ToFollow(kv.APIPrefix(d.js), d.bucket), func(ctx context.Context) error {
+		_, err := d.js.CreatePushConsumer(ctx, kv.StreamName(d.bucket), jetstream.ConsumerConfig{
+			Name: x.name, DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: heartbeat,
 			MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
 		})
 		return err
 	})
 	d.Lock()
 	x.sub = sub
-	if err == nil {
-		x.name = c.CachedInfo().Name
-	}
-	ended := x.ended
+	ended, delivers := x.ended, x.next > 1
 	d.Unlock()
 	switch {
 	case ended:
 		x.remove()
-	case err != nil:
+	case err != nil && !delivers: // else it was made, and the answer was lost
 		x.failsBy(err)
 	}
 }
@@ -134,11 +133,9 @@ func (x *consumer) stop() {
 // remove removes the consumer from the server.
 func (x *consumer) remove() {
 	_ = x.sub.Unsubscribe()
-	if x.name != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), makeTimeout)
-		defer cancel()
-		_ = x.d.js.DeleteConsumer(ctx, kv.StreamName(x.d.bucket), x.name)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), makeTimeout)
+	defer cancel()
+	_ = x.d.js.DeleteConsumer(ctx, kv.StreamName(x.d.bucket), x.name) // also if it is not known whether it was made
 }
 
 // fails is called when the consumer does not deliver.
@@ -162,17 +159,17 @@ func (x *consumer) failsBy(err error) {
 
 // received takes one message: a change, a heartbeat or a question of flow control.
 func (x *consumer) received(m *nats.Msg) {
-	if m.Header.Get("Status") == "100" {
+	about, err := m.Metadata()
+	if err != nil { // it is no delivery, whose header may say anything
+		if m.Header.Get("Status") != "100" {
+			return
+		}
 		if m.Reply != "" {
 			_ = m.Respond(nil)
 		} else if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
 			_ = x.d.nc.Publish(stalled, nil)
 		}
 		x.alive(m.Header.Get("Nats-Last-Consumer"))
-		return
-	}
-	about, err := m.Metadata()
-	if err != nil {
 		return
 	}
 	ch := changeOf(x.d.bucket, m, about)
@@ -225,10 +222,14 @@ func (x *consumer) missed(s *session.Session, now time.Time) {
 	s.MayHaveMissed(now)
 }
 
-// changeOf returns what a message stores.
+// changeOf returns what a message stores. A header that the server may read in another way than the client says nothing of what was replaced.
 func changeOf(bucket string, m *nats.Msg, about *nats.MsgMetadata) session.Change {
 	ch := session.Change{Key: m.Subject[len(kv.Subject(bucket, "")):], Revision: about.Sequence.Stream, Written: about.Timestamp, Record: record.Parse(m.Data, about.Sequence.Stream)}
-	replaced, err := strconv.ParseUint(m.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	expected := m.Header.Values(jetstream.ExpectedLastSubjSeqHeader)
+	if ch.Unconditional = len(expected) != 1 || !kv.IsWhole(m); ch.Unconditional {
+		return ch
+	}
+	replaced, err := strconv.ParseUint(expected[0], 10, 64)
 	ch.Unconditional = err != nil
 	if m.Header.Get(jetstream.ExpectedLastSubjSeqSubjHeader) == "" {
 		ch.Replaced = replaced
