@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,19 +97,37 @@ func (s *Server) Resume(t testing.TB) {
 	if s.isRunning() {
 		t.Fatalf("natstest: server %s is already running", s.Name())
 	}
+	for began := time.Now(); ; {
+		running, err := s.run()
+		if err == nil {
+			s.swap(running)
+			return
+		}
+		// A process that a test started while the server listened listens, too, until it runs its program.
+		if !strings.Contains(err.Error(), "address already in use") || time.Since(began) > patience {
+			t.Fatalf("natstest: server %s: %v", s.Name(), err)
+		}
+	}
+}
+
+// run runs a server until it accepts connections, or says why it cannot.
+func (s *Server) run() (*server.Server, error) {
 	opts := s.opts // a copy, because the server changes its options
 	running, err := server.NewServer(&opts)
 	if err != nil {
-		t.Fatalf("natstest: server %s: %v", s.Name(), err)
+		return nil, err
 	}
 	var log fatalLog
 	running.SetLogger(&log, false, false)
 	running.Start()
-	if !running.ReadyForConnections(patience) {
-		running.Shutdown()
-		t.Fatalf("natstest: server %s is not ready after %v: %v", s.Name(), patience, log.Load())
+	for began := time.Now(); !running.ReadyForConnections(pollInterval); {
+		if failure := log.Load(); failure != nil || time.Since(began) > patience {
+			running.Shutdown()
+			running.WaitForShutdown()
+			return nil, fmt.Errorf("it is not ready after %v: %v", time.Since(began), failure)
+		}
 	}
-	s.swap(running)
+	return running, nil
 }
 
 // Restart stops the server, keeps it down for a while, and resumes it.
