@@ -191,8 +191,13 @@ var fixes = map[string]map[string]func(*fixing){
 			second := f.campaign("web-1")
 			f.Expect(f.finds("same-name", "jobs")).To(HaveSuffix("or give 'transfer' the instance"))
 			var found []struct{ Instance, State string }
-			f.read(0, &found, "candidates", "jobs")
-			f.ok("transfer", "jobs", "--to="+found[slices.IndexFunc(found, func(c struct{ Instance, State string }) bool { return c.State != "leader" })].Instance)
+			var other int
+			f.Eventually(func() int { // an answer may come too late
+				f.read(0, &found, "candidates", "jobs")
+				other = slices.IndexFunc(found, func(c struct{ Instance, State string }) bool { return c.State != "leader" })
+				return other
+			}).Should(BeNumerically(">=", 0))
+			f.ok("transfer", "jobs", "--to="+found[other].Instance)
 			f.leads(second)
 		},
 	},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/supervise"
 	"github.com/natscampaign/election/internal/host"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/proctest"
 )
 
 func TestProgramAndItsChildrenAreKilledWhenRunIsKilled(t *testing.T) {
@@ -53,6 +55,7 @@ func TestProgramAndItsChildrenAreKilledWhenRunAndItsGuardianAreKilledTogether(t 
 			f := newLongLeaseFixture(t)
 			w := f.start(`(trap '' HUP TERM; while :; do sleep 0.05; done) & echo $! >child; wait`)
 			child, run := f.pidIn("child"), w.cmd.Process.Pid
+			w.awaitDeputy()
 			victims := []int{run}
 			for _, p := range descendants(run) { // nothing else on this machine is killed
 				if victim(p, run) {
@@ -100,22 +103,33 @@ func TestProgramIsKilledAtOnceAfterAFreezeOfItsHost(t *testing.T) {
 	w.cmd.Env = append(os.Environ(), clockWriterVariable+"="+f.file("clock"))
 	f.Expect(w.cmd.Start()).To(Succeed())
 	f.awaitText("clock", "\n")
-	family := descendants(w.cmd.Process.Pid)
+	w.awaitDeputy()
+	program, run := 0, w.cmd.Process.Pid
+	f.Eventually(func() bool { // on a busy host run may have ended the program, and starts it again
+		proctest.Stop(t, run) // and so starts and reaps nothing any more
+		lifetimes := parseLifetimes(f.content("clock")())
+		if program = lifetimes[len(lifetimes)-1].pid; !proctest.IsRunning(program) {
+			w.signal(unix.SIGCONT)
+			return false
+		}
+		return true
+	}).Should(BeTrue())
+	family := descendants(run)
 	f.Expect(len(family)).To(BeNumerically(">=", 3), "the program, the guardian and its deputy")
-	family = append(family, psProcess{pid: w.cmd.Process.Pid})
 	for _, p := range family {
 		f.Expect(unix.Kill(p.pid, unix.SIGSTOP)).To(Succeed())
 	}
+	family = append(family, psProcess{pid: run})
 	other := f.start(`echo >other; exec sleep 1000`)
 	f.awaitText("other", "\n")
-	program := parseLifetimes(f.content("clock")())[0].pid
 	thawed := host.Clock()
 	f.Expect(unix.Kill(program, unix.SIGCONT)).To(Succeed())
 	for _, p := range family {
 		f.Expect(unix.Kill(p.pid, unix.SIGCONT)).To(Succeed())
 	}
 	f.expectDead(program, clitest.Timeout)
-	t.Logf("the program ran for %v beside the next one", max(parseLifetimes(f.content("clock")())[0].last-thawed, 0))
+	lifetimes := parseLifetimes(f.content("clock")())
+	t.Logf("the program ran for %v beside the next one", max(lifetimes[len(lifetimes)-1].last-thawed, 0))
 	other.terminate(143)
 }
 
@@ -145,6 +159,14 @@ func (f *runFixture) guardianOf(w *invocation) int {
 		}
 	}
 	return 0
+}
+
+// awaitDeputy waits until the guardian of a call of run has its deputy: the guardian starts it while the program starts.
+func (w *invocation) awaitDeputy() {
+	w.T.Helper()
+	w.Eventually(func() bool {
+		return slices.ContainsFunc(descendants(w.cmd.Process.Pid), func(p psProcess) bool { return strings.Contains(p.args, "deputy of-run") })
+	}).Should(BeTrue())
 }
 
 // listProcesses returns the number, the parent and the command line of each process.

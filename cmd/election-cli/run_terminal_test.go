@@ -20,35 +20,37 @@ import (
 // userTerminal is the user's end of a terminal.
 type userTerminal struct {
 	*os.File
-	g Gomega
+	g     Gomega
+	shown []byte // the output after the text that was awaited last, as far as it was read
 }
 
 // onTerminal starts a call of run on a new terminal, and returns the user's end.
-func (w *invocation) onTerminal() userTerminal {
+func (w *invocation) onTerminal() *userTerminal {
 	w.T.Helper()
 	user, tty := pty(w.T)
 	defer func() { _ = tty.Close() }() // so that the user's end notices when the call ends
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr = tty, tty, tty
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	w.Expect(w.cmd.Start()).To(Succeed())
-	return userTerminal{user, w}
+	return &userTerminal{File: user, g: w}
 }
 
-// awaitText reads the output until it contains a text.
-func (t userTerminal) awaitText(text string) {
-	shown := make([]byte, 0, 4096)
+// awaitText reads the output until it contains a text. What follows the text is left for the next call.
+func (t *userTerminal) awaitText(text string) {
 	_ = t.SetReadDeadline(time.Now().Add(clitest.Timeout))
 	for buffer := make([]byte, 4096); ; {
-		n, err := t.Read(buffer)
-		if shown = append(shown, buffer[:n]...); err != nil || bytes.Contains(shown, []byte(text)) {
-			t.g.Expect(string(shown)).To(ContainSubstring(text))
+		if _, rest, found := bytes.Cut(t.shown, []byte(text)); found {
+			t.shown = rest
 			return
 		}
+		n, err := t.Read(buffer)
+		t.g.Expect(err).NotTo(HaveOccurred(), "%q is not in %q", text, t.shown)
+		t.shown = append(t.shown, buffer[:n]...)
 	}
 }
 
 // typeText types a text.
-func (t userTerminal) typeText(text string) {
+func (t *userTerminal) typeText(text string) {
 	_, err := t.WriteString(text)
 	t.g.Expect(err).NotTo(HaveOccurred())
 }

@@ -137,6 +137,7 @@ func TestNothingOfAProgramInANamespaceOutlivesAKillOfAllThatGuardIt(t *testing.T
 		}
 		return program
 	}).Should(HaveLen(2))
+	w.awaitDeputy()
 	victims := []int{w.cmd.Process.Pid}
 	for _, p := range descendants(w.cmd.Process.Pid) {
 		if strings.Contains(p.args, supervise.GuardianCommand) || strings.Contains(p.args, "deputy") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -46,7 +46,7 @@ func TestAServerSaysThatItsDiskIsFullAndItsLeadersStandDownUntilItIsRestarted(t 
 	cmd.Args = append(append(unshare, "sh", "-c", onSmallDisk, disk, cmd.Path), cmd.Args[1:]...)
 	cmd.Path, err = exec.LookPath(unshare[0])
 	g.Expect(err).NotTo(HaveOccurred())
-	log := &bytes.Buffer{}
+	log := &fleettest.Log{}
 	cmd.Stderr = log
 	g.Expect(cmd.Start()).To(Succeed())
 	defer func() {
@@ -71,10 +71,12 @@ func TestAServerSaysThatItsDiskIsFullAndItsLeadersStandDownUntilItIsRestarted(t 
 	leads()
 
 	g.Expect(cmd.Process.Signal(unix.SIGUSR2)).To(Succeed())
-	g.Eventually(func() bool { // each write needs a new page at last
+	fill := func() { // each write needs a new page at last
 		g.Expect(client.Conn.Publish("$KV."+cli.DefaultBucket+".fill", make([]byte, 4<<10))).To(Succeed())
-		return e.IsLeader()
-	}).Should(BeFalse())
+	}
+	g.Eventually(func() bool { fill(); return e.IsLeader() }).Should(BeFalse())
+	// The server looks at its health from time to time. It must have said what it saw before it is killed.
+	g.Eventually(func() string { fill(); return log.String() }).Should(ContainSubstring("The server is unhealthy"))
 	g.Expect(cmd.Process.Signal(unix.SIGUSR1)).To(Succeed())
 	leads()
 }

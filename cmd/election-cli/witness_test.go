@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -145,8 +146,15 @@ func TestWitnessGoesOnWhenItsServerWasGone(t *testing.T) {
 	w := startWitness(t, url, socket)
 	c := startWatched(t, url, socket, "web-1", "campaign", "jobs")
 	c.leads()
-	w.says("Term is watched", "web-1")
-	w.says("Connected", url)
+	said := ""
+	f.Eventually(func() string { // the order of the two lines is open
+		select {
+		case line := <-w.lines:
+			said += line + "\n"
+		default:
+		}
+		return said
+	}).Should(And(MatchRegexp("Term is watched.*web-1"), MatchRegexp("Connected.*"+regexp.QuoteMeta(url))))
 	port, err := strconv.Atoi(url[strings.LastIndex(url, ":")+1:])
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Server.Stop()
