@@ -129,7 +129,7 @@ func (j job) keep(ctx context.Context, runs *fence.Bucket, log *slog.Logger) err
 		case err != nil && ctx.Err() == nil:
 			log.Warn("Run skipped, as it could not be noted", "job", j.name, "error", err)
 		case err == nil:
-			j.run(ctx, log)
+			j.run(ctx, log.With("at", last.Format(time.TimeOnly)))
 		}
 	}
 }
