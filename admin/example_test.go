@@ -23,35 +23,36 @@ func Example() {
 	must(err)
 
 	for i, name := range []string{"host-1", "host-2"} {
-		candidate, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0))
+		candidate, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0), election.WithCampaignInterval(200*time.Millisecond))
 		must(err)
-		go func() { must(candidate.Start(ctx)) }()         // on a host each, usually
-		defer func() { must(candidate.Shutdown(ctx)) }()   // releases the key
-		for len(ready(ctx, operator, "scheduler")) < i+1 { // the first comes to lead, and the second to stand by
-			time.Sleep(10 * time.Millisecond)
-		}
+		go func() { must(candidate.Start(ctx)) }()       // on a host each, usually
+		defer func() { must(candidate.Shutdown(ctx)) }() // releases the key
+		await(ctx, operator, "host-1 leader", i+1)       // the first comes to lead, and the second to stand by
 	}
-	fmt.Println("before:", ready(ctx, operator, "scheduler"))
+	fmt.Println("before:", await(ctx, operator, "host-1 leader", 2))
 	must(operator.Transfer(ctx, "scheduler", "host-2"))
-	for ready(ctx, operator, "scheduler")[0] != "host-2 leader" {
-		time.Sleep(10 * time.Millisecond)
-	}
-	fmt.Println("after:", ready(ctx, operator, "scheduler"))
+	fmt.Println("after:", await(ctx, operator, "host-2 leader", 2))
 	// Output:
 	// before: [host-1 leader host-2 candidate]
 	// after: [host-2 leader host-1 candidate]
 }
 
-// ready returns the leader, and the candidates that would answer a vacancy.
-func ready(ctx context.Context, operator *admin.Admin, key string) (list []string) {
-	candidates, err := operator.Candidates(ctx, key)
-	must(err)
-	for _, c := range candidates {
-		if c.State == election.LeaderState || c.State == election.CandidateState && c.Ready {
-			list = append(list, fmt.Sprint(c.Name, " ", c.State))
+// await returns the leader and the candidates that would answer a vacancy, once that one leads and they are that many.
+func await(ctx context.Context, operator *admin.Admin, leader string, count int) []string {
+	for {
+		candidates, err := operator.Candidates(ctx, "scheduler")
+		must(err)
+		var list []string
+		for _, c := range candidates {
+			if c.State == election.LeaderState || c.State == election.CandidateState && c.Ready {
+				list = append(list, fmt.Sprint(c.Name, " ", c.State))
+			}
 		}
+		if len(list) == count && list[0] == leader {
+			return list
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return list
 }
 
 // A check finds what is wrong with a bucket, and says what to do about it.

@@ -31,7 +31,8 @@ type fleet struct {
 	testing.TB
 	servers servers
 	ttl     time.Duration
-	wins    chan win // all of them, in order
+	opts    []election.Option // of every candidate, in place of its others
+	wins    chan win          // all of them, in order
 	losses  atomic.Int64
 	joined  int
 	all     []*candidate // the candidates that did not leave, in the order in which they joined
@@ -51,10 +52,16 @@ type candidate struct {
 	result chan error
 }
 
-// newFleet makes the bucket, in files, and no candidates.
-func newFleet(tb testing.TB, s servers, ttl time.Duration, replicas int) *fleet {
+// steady are options for a test that demands that no lease is lost: on a busy host, renewals may be late by much more than a default interval allows.
+var steady = []election.Option{election.WithCampaignInterval(time.Second), election.WithStandDown(0), election.WithSplay(time.Second / 2)}
+
+// steadyTTL is a TTL that suits them.
+const steadyTTL = 15 * time.Second
+
+// newFleet makes the bucket, in files, and no candidates. The options count for every candidate that joins, in place of its others.
+func newFleet(tb testing.TB, s servers, ttl time.Duration, replicas int, opts ...election.Option) *fleet {
 	tb.Helper()
-	f := &fleet{TB: tb, servers: s, ttl: ttl, wins: make(chan win, 100_000)}
+	f := &fleet{TB: tb, servers: s, ttl: ttl, opts: opts, wins: make(chan win, 100_000)}
 	js := f.jetStream(s.Connect(tb))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -104,7 +111,7 @@ func (f *fleet) join(nc *nats.Conn, key string, opts ...election.Option) *candid
 	opts = append([]election.Option{
 		election.OnWon(func() { f.wins <- win{c, time.Now()} }),
 		election.OnLost(func() { f.losses.Add(1) }),
-	}, opts...)
+	}, append(opts, f.opts...)...)
 	f.joined++
 	e, err := election.NewElection(fmt.Sprintf("c%d", f.joined), key, f.bucket(nc), opts...)
 	if err != nil {

@@ -26,9 +26,9 @@ func BenchmarkFollower(b *testing.B) {
 }
 
 // followerRequests returns the requests per second of one leader and of one follower, on average.
-func followerRequests(tb testing.TB, elections, each int, ttl, warmUp, measure time.Duration) (leader, follower float64) {
+func followerRequests(tb testing.TB, elections, each int, ttl, warmUp, measure time.Duration, opts ...election.Option) (leader, follower float64) {
 	s := natstest.StartTCP(tb)
-	f := newFleet(tb, s, ttl, 1)
+	f := newFleet(tb, s, ttl, 1, opts...)
 	var byLeaders, byFollowers atomic.Int64
 	join := func(i int, requests *atomic.Int64) {
 		l := s.Link(tb)
@@ -64,8 +64,8 @@ func followerRequests(tb testing.TB, elections, each int, ttl, warmUp, measure t
 
 func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	leader, follower := followerRequests(t, 2, 2, 2*time.Second, 3*time.Second, 3*time.Second)
-	if leader < 0.3 || leader > 1.5 || follower > leader {
+	leader, follower := followerRequests(t, 2, 2, steadyTTL, 3*time.Second, 3*time.Second, steady...)
+	if leader < 0.45 || leader > 2.25 || follower > leader {
 		t.Errorf("%v requests per second of a leader, %v of a follower", leader, follower)
 	}
 }

@@ -173,13 +173,14 @@ type etcdWin struct {
 
 func TestHandoverCountsWhatHappened(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, natstest.StartTCP(t), 2*time.Second, 1)
+	f := newFleet(t, natstest.StartTCP(t), steadyTTL, 1, steady...)
 	tally := f.tally("k")
 	leader := f.assemble("k", 3, f.connections(3), tally)
 	took, next := f.handover(leader)
+	f.await("the attempt is counted", func() bool { return tally.candidates(1) > 0 })
 	time.Sleep(calm)
 	attempts := tally.take()
-	if took <= 0 || took > time.Second || attempts < 1 || attempts > 3 {
+	if took <= 0 || took > steadyTTL/2 || attempts < 1 || attempts > 3 {
 		t.Errorf("took %v, %d attempts", took, attempts)
 	}
 	if next.Status().Notifications != "republish" || f.losses.Load() != 1 || f.consumers() != 0 {

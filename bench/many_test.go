@@ -23,7 +23,7 @@ func BenchmarkManyElections(b *testing.B) {
 	}
 }
 
-func manyElections(b testing.TB, n int, ttl time.Duration, ttls int) {
+func manyElections(b testing.TB, n int, ttl time.Duration, ttls int, opts ...election.Option) {
 	f := newFleet(b, startServerProcess(b), ttl, 1)
 	nc := f.connect()
 	bucket := f.bucket(nc)
@@ -33,9 +33,10 @@ func manyElections(b testing.TB, n int, ttl time.Duration, ttls int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer running.Wait()
 	defer cancel()
+	opts = append(opts, election.OnLost(func() { f.losses.Add(1) }))
 	all := make([]*election.Election, n)
 	for i := range all {
-		e, err := election.NewElection("a", fmt.Sprintf("key-%d", i), bucket, election.OnLost(func() { f.losses.Add(1) }))
+		e, err := election.NewElection("a", fmt.Sprintf("key-%d", i), bucket, opts...)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -87,5 +88,5 @@ func footprint() memory {
 
 func TestManyElectionsAreLed(t *testing.T) {
 	t.Parallel()
-	manyElections(t, 20, 2*time.Second, 1)
+	manyElections(t, 20, 6*time.Second, 1, steady...)
 }

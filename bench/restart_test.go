@@ -25,9 +25,9 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-func restart(tb testing.TB, elections int, ttl, steady time.Duration) (before, after sample, lost int64) {
+func restart(tb testing.TB, elections int, ttl, settled time.Duration, opts ...election.Option) (before, after sample, lost int64) {
 	s := natstest.StartTCP(tb)
-	f := newFleet(tb, s, ttl, 1)
+	f := newFleet(tb, s, ttl, 1, opts...)
 	leaders := map[string]*candidate{}
 	connect := func() *nats.Conn { return s.Connect(tb, nats.ReconnectBufSize(-1)) }
 	for i := range elections {
@@ -41,7 +41,7 @@ func restart(tb testing.TB, elections int, ttl, steady time.Duration) (before, a
 		f.join(connect(), key, election.WithSplay(ttl/2))
 		f.join(connect(), key, election.WithSplay(ttl/2))
 	}
-	time.Sleep(steady) // until the opening campaigns are over
+	time.Sleep(settled) // until the opening campaigns are over
 
 	handovers := func() (took sample) {
 		for key, leader := range leaders {
@@ -54,7 +54,7 @@ func restart(tb testing.TB, elections int, ttl, steady time.Duration) (before, a
 		return took
 	}
 	before = handovers()
-	time.Sleep(steady) // until the opening campaigns are over
+	time.Sleep(settled) // until the opening campaigns are over
 	losses := f.losses.Load()
 	s.Restart(tb, 300*time.Millisecond)
 	for _, c := range f.all {
@@ -66,7 +66,7 @@ func restart(tb testing.TB, elections int, ttl, steady time.Duration) (before, a
 
 func TestLeadershipOutlastsARestart(t *testing.T) {
 	t.Parallel()
-	if _, _, lost := restart(t, 2, 3*time.Second, 3*time.Second); lost != 0 {
+	if _, _, lost := restart(t, 2, steadyTTL, 3*time.Second, steady...); lost != 0 {
 		t.Errorf("%d lost leadership", lost)
 	}
 }

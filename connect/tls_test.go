@@ -3,6 +3,7 @@ package connect_test
 import (
 	"context"
 	"crypto/tls"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,13 +40,22 @@ func TestErrorSaysWhichSideWantsTheTLSHandshakeFirst(t *testing.T) {
 			g := NewWithT(t)
 			c.server.JetStream = true
 			s := natstest.StartNode(t, "secure", &c.server)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if c.says != nil {
-				ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
-				defer cancel()
+			patience := 10 * time.Second
+			if slices.Contains(c.says, "i/o timeout") {
+				patience = time.Second // the client is to give up
 			}
-			made, err := connect.Connect(ctx, connect.Config{Name: "a", Key: fleettest.Key, URL: "nats://" + s.Addr().String(), TLSCA: authority, TLSFirst: c.client}, nats.Timeout(300*time.Millisecond))
+			made, err := connect.Connect(ctx, connect.Config{Name: "a", Key: fleettest.Key, URL: "nats://" + s.Addr().String(), TLSCA: authority, TLSFirst: c.client}, nats.Timeout(patience), func(o *nats.Options) error {
+				note := o.ReconnectErrCB
+				o.ReconnectErrCB = func(nc *nats.Conn, err error) {
+					note(nc, err)
+					if c.says != nil {
+						cancel() // the error is known
+					}
+				}
+				return nil
+			})
 			if c.says == nil {
 				g.Expect(err).NotTo(HaveOccurred())
 				made.Close()

@@ -118,8 +118,10 @@ type bench struct {
 	gomega.Gomega
 	ctx     context.Context // of everything that a check asks for
 	ttl     time.Duration   // of the bucket
+	late    time.Duration   // how late a busy host may be; 0 on virtual time
+	options []election.Option
 	connect func(user string, opts ...nats.Option) *nats.Conn
-	open    func(nc *nats.Conn) (jetstream.JetStream, error)
+	open    opener
 }
 
 // unmet is an expectation that does not hold.
@@ -164,22 +166,23 @@ func runWith(t *testing.T, domain, config string, open opener, check func(b *ben
 			}
 			o.JetStreamDomain = domain
 		})
-		failure = try(t, ttl, check, func(user string, opts ...nats.Option) *nats.Conn {
+		b := &bench{T: t, ttl: ttl, open: open}
+		b.connect = func(user string, opts ...nats.Option) *nats.Conn {
 			all := []nats.Option{nats.UserInfo(user, password), inboxOf(user)}
 			for _, option := range dial {
 				all = append(all, option(user))
 			}
 			return s.Connect(t, append(all, opts...)...)
-		}, open)
+		}
+		failure = b.try(check)
 	})
 	return failure
 }
 
-// try makes a bucket with the given TTL, runs a check, and returns why it failed.
-func try(t *testing.T, ttl time.Duration, check func(b *bench), connect func(string, ...nats.Option) *nats.Conn, open opener) (failure string) {
-	b := &bench{T: t, ttl: ttl, connect: connect, open: func(nc *nats.Conn) (jetstream.JetStream, error) { return open(nc) }}
+// try makes the bucket, runs a check, and returns why it failed.
+func (b *bench) try(check func(b *bench)) (failure string) {
 	var cancel context.CancelFunc
-	b.ctx, cancel = context.WithTimeout(t.Context(), patience)
+	b.ctx, cancel = context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	b.Gomega = gomega.NewGomega(func(message string, _ ...int) { panic(unmet(message)) })
 	defer func() {
@@ -191,7 +194,7 @@ func try(t *testing.T, ttl time.Duration, check func(b *bench), connect func(str
 			panic(p)
 		}
 	}()
-	_, err := election.CreateBucket(b.ctx, b.js(root), election.BucketConfig{Name: bucketName, TTL: ttl, Storage: jetstream.MemoryStorage})
+	_, err := election.CreateBucket(b.ctx, b.js(root), election.BucketConfig{Name: bucketName, TTL: b.ttl, Storage: jetstream.MemoryStorage})
 	b.Expect(err).NotTo(gomega.HaveOccurred())
 	check(b)
 	return ""
@@ -224,7 +227,7 @@ func (b *bench) state() jetstream.StreamState {
 // candidate starts a candidate of a key, on a connection of its own, until the check ends.
 func (b *bench) candidate(user, name, key string, opts ...election.Option) *election.Election {
 	b.Helper()
-	e, err := election.NewElection(name, key, b.bucket(user), append([]election.Option{election.WithSplay(0)}, opts...)...)
+	e, err := election.NewElection(name, key, b.bucket(user), append(append([]election.Option{election.WithSplay(0)}, b.options...), opts...)...)
 	b.Expect(err).NotTo(gomega.HaveOccurred())
 	go func() { _ = e.Start(context.Background()) }()
 	b.Cleanup(func() { _ = e.Shutdown(context.Background()) })
@@ -239,9 +242,10 @@ func (b *bench) leader(user, name, key string, opts ...election.Option) *electio
 	return e
 }
 
-// soon expects a condition within a time.
+// soon expects a condition within a time, or later on a busy host.
 func (b *bench) soon(within time.Duration, condition func() bool) {
 	b.Helper()
+	within += b.late
 	for end := time.Now().Add(within); !condition(); time.Sleep(pollInterval) {
 		b.Expect(time.Now()).To(gomega.BeTemporally("<", end), "not within %v", within)
 	}

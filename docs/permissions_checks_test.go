@@ -91,7 +91,7 @@ var checks = map[string]map[string]func(b *bench){
 		"open the bucket": opens("ops"),
 		"list candidates": func(b *bench) {
 			b.two("web", key)
-			b.Expect(b.admin("ops").Candidates(b.ctx, key)).To(HaveLen(2))
+			b.lists(b.admin("ops"), key, 2)
 		},
 		"resign": func(b *bench) {
 			_, c := b.two("web", key)

@@ -69,7 +69,7 @@ func TestEachRoleCanGiveItsCommands(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		bucket, err := election.OpenBucket(t.Context(), js, bucketName)
 		g.Expect(err).NotTo(HaveOccurred())
-		e, err := election.NewElection(name, key, bucket, election.WithSplay(0))
+		e, err := election.NewElection(name, key, bucket, election.WithSplay(0), election.WithCampaignInterval(200*time.Millisecond), election.WithStandDown(2*time.Second))
 		g.Expect(err).NotTo(HaveOccurred())
 		go func() { _ = e.Start(context.Background()) }()
 		t.Cleanup(func() { _ = e.Shutdown(context.Background()) })

@@ -80,7 +80,8 @@ func runWithJWTs(t *testing.T, page map[string]string, check func(b *bench)) (fa
 		s := natstest.Start(t, func(o *server.Options) {
 			o.TrustedOperators, o.SystemAccount, o.AccountResolver = []*jwt.OperatorClaims{trusted}, system, resolver
 		})
-		failure = try(t, ttl, check, func(name string, opts ...nats.Option) *nats.Conn {
+		b := &bench{T: t, ttl: ttl, open: jetstream.New}
+		b.connect = func(name string, opts ...nats.Option) *nats.Conn {
 			user, userKey := pair(nkeys.PrefixByteUser)
 			c := jwt.NewUserClaims(userKey)
 			for role, of := range users {
@@ -91,7 +92,8 @@ func runWithJWTs(t *testing.T, page map[string]string, check func(b *bench)) (fa
 			seed, err := user.Seed()
 			g.Expect(err).NotTo(HaveOccurred())
 			return s.Connect(t, append([]nats.Option{inboxOf(name), nats.UserJWTAndSeed(encode(c, account), string(seed))}, opts...)...)
-		}, jetstream.New)
+		}
+		failure = b.try(check)
 	})
 	return failure
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -58,7 +59,13 @@ func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
 	opts.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}}
 	leaf := natstest.StartNode(t, "leaf", opts)
 	g.Eventually(leaf.NumLeafNodes, 10*time.Second).Should(Equal(1))
-	return try(t, 5*time.Second, check, func(user string, more ...nats.Option) *nats.Conn {
+	const ttl, standDown = 8 * time.Second, 6 * time.Second
+	b := &bench{T: t, ttl: ttl, late: standDown - 2*atOnce} // what happens at once comes before a stand-down
+	b.options = []election.Option{election.WithCampaignInterval(time.Second), election.WithStandDown(standDown)}
+	b.open = func(nc *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+		return jetstream.NewWithDomain(nc, "hub", opts...)
+	}
+	b.connect = func(user string, more ...nats.Option) *nats.Conn {
 		to := leaf.ClientURL()
 		if user == root {
 			to = hub.ClientURL()
@@ -69,7 +76,6 @@ func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(nc.Close)
 		return nc
-	}, func(nc *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
-		return jetstream.NewWithDomain(nc, "hub", opts...)
-	})
+	}
+	return b.try(check)
 }

@@ -86,16 +86,18 @@ func TestAllConcurrentWritesToAReplicatedStreamSucceed(t *testing.T) {
 
 func TestNewerLeaderBeginsItsEpochRightAfterAStepDownAndShutsOutTheOlder(t *testing.T) {
 	inRealTime(t)
-	ctx, cancel := context.WithTimeout(ctx, unhurried) // a busy host may need longer than a request's 5 s until a stream leads again
-	defer cancel()
 	g := newGround(t, unhurried)
 	term := g.rival("leader0")
-	s, err := fence.OpenStream(ctx, g.js, streamName, epochOf(key), term)
+	opening, cancel := context.WithTimeout(ctx, unhurried)
+	defer cancel()
+	s, err := fence.OpenStream(opening, g.js, streamName, epochOf(key), term)
 	g.Expect(err).NotTo(HaveOccurred())
 	const rounds = 6
 	for i := range rounds {
 		newer := g.rival(fmt.Sprintf("leader%d", i+1))
 		next := func() *fence.Stream {
+			ctx, cancel := context.WithTimeout(ctx, unhurried) // a busy host may need longer than a request's 5 s until a stream leads again
+			defer cancel()
 			var late sync.WaitGroup
 			defer late.Wait()
 			writing, stop := context.WithCancel(ctx)

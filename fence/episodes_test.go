@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -151,10 +152,12 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 		led := g.led(turn)
 		mend := fail(turn)
 		g.leads(1 - turn)
+		g.mu.Lock()
+		former := maps.Clone(g.wrote[turn]) // before it is mended, and may win again
+		g.mu.Unlock()
 		mend()
 		g.until("the former leader is fenced", func(key string) bool {
-			token := g.wrote[turn][key]
-			return token == "" || g.fenced[token+key]
+			return former[key] == "" || g.fenced[former[key]+key]
 		})
 		played += led
 	}

@@ -39,8 +39,8 @@ func ExampleGroup_Run() {
 	for len(members[0].Keys()) < 2 || len(members[1].Keys()) < 2 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	fmt.Println("web-1 leads", members[0].Keys())
-	fmt.Println("web-2 leads", members[1].Keys())
+	fmt.Println("web-1 leads", len(members[0].Keys()), "shards")
+	fmt.Println("web-2 leads", len(members[1].Keys()), "shards")
 
 	members[0].Stop()
 	fmt.Println("web-1 has left:", <-ended[0])
@@ -49,8 +49,8 @@ func ExampleGroup_Run() {
 	members[1].Stop()
 	fmt.Println("web-2 has left:", <-ended[1])
 	// Output:
-	// web-1 leads [0 2]
-	// web-2 leads [1 3]
+	// web-1 leads 2 shards
+	// web-2 leads 2 shards
 	// web-1 has left: <nil>
 	// web-2 leads [0 1 2 3]
 	// web-2 has left: <nil>

@@ -29,12 +29,12 @@ func Example() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "LOCKS", TTL: time.Second})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "LOCKS", TTL: 2 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	imports, err := semaphore.New("host-1", "imports", 2, bucket)
+	imports, err := semaphore.New("host-1", "imports", 2, bucket, election.WithCampaignInterval(100*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -21,6 +21,7 @@ var ctx = context.Background()
 // TestMain ignores a goroutine of the client that a quick PublishAsync leaves behind: the goroutine reads its channel only when the
 // last answer has come and the client has removed that channel, and then waits for ever (nats.go 1.55).
 func TestMain(m *testing.M) {
+	SetDefaultEventuallyTimeout(20 * time.Second) // on a busy host
 	natstest.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }
 
@@ -56,7 +57,7 @@ func (s *stage) lead(name string) election.Term {
 	s.Expect(err).NotTo(HaveOccurred())
 	go func() { _ = e.Start(ctx) }()
 	s.Cleanup(func() { _ = e.Shutdown(ctx) })
-	s.Eventually(e.IsLeader).WithTimeout(20 * time.Second).Should(BeTrue())
+	s.Eventually(e.IsLeader).Should(BeTrue())
 	t, _ := e.Term()
 	return t
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -120,13 +119,13 @@ func TestFlagsOverrideDomainAndPrefixOfTheContext(t *testing.T) {
 		`{"url":"` + e.URL() + `"}`:                                  {"", ""},
 	} {
 		natstest.KeepContext(t, "c", context, false)
-		s, err := (&ConnectionFlags{Context: "c", Timeout: time.Second}).Connect()
+		s, err := (&ConnectionFlags{Context: "c", Timeout: timeLimit}).Connect()
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect([2]string{s.JetStream.Options().Domain, s.JetStream.Options().APIPrefix}).To(Equal(want))
 		s.Conn.Close()
 	}
 	natstest.KeepContext(t, "c", `{"url":"`+e.URL()+`","jetstream_domain":"hub"}`, false)
-	s, err := (&ConnectionFlags{Context: "c", jsPrefix: "$JS.mine", Timeout: time.Second}).Connect()
+	s, err := (&ConnectionFlags{Context: "c", jsPrefix: "$JS.mine", Timeout: timeLimit}).Connect()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()
 	g.Expect(s.JetStream.Options().APIPrefix).To(Equal("$JS.mine"))
@@ -220,9 +219,10 @@ func TestURLsAreShownWithoutSecrets(t *testing.T) {
 func TestWaitForBucketWaitsForTheServer(t *testing.T) {
 	natstest.SkipIfShort(t)
 	g := NewWithT(t)
-	e, err := embedded.Start(embedded.Config{})
+	port := natstest.FreePort(t) // which nobody else takes while the server is away
+	e, err := embedded.Start(embedded.Config{Port: port})
 	g.Expect(err).NotTo(HaveOccurred())
-	url, port := e.URL(), e.Server.Addr().(*net.TCPAddr).Port
+	url := e.URL()
 	e.Stop()
 
 	s, err := (&ConnectionFlags{Server: url, Timeout: time.Second}).Connect(nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))

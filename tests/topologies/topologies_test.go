@@ -85,7 +85,7 @@ func handOverAcross(t *testing.T, open map[string]func() *election.Bucket) {
 	for _, name := range names {
 		o, err := admin.New(open[name]())
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(o.Candidates(ctx, "scheduler")).To(HaveLen(len(names)), "asked from %s", name)
+		g.Eventually(func() ([]admin.Candidate, error) { return o.Candidates(ctx, "scheduler") }, 10*time.Second).Should(HaveLen(len(names)), "asked from %s", name)
 		g.Expect(o.Resign(ctx, "scheduler")).To(Succeed())
 		g.Eventually(func() bool {
 			return slices.ContainsFunc(names, func(name string) bool { return started[name].IsLeader() })

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -289,25 +290,27 @@ func TestAnEvictionStaysVisibleForAnHourAlthoughSomebodyLeadsAgain(t *testing.T)
 }
 
 func TestEachElectionHasALineOfTime(t *testing.T) {
-	g := NewWithT(t)
-	now := time.Now()
-	leads := eventOf(observe.Leading, "web-2", 10*time.Minute)
-	leads.Leader.Expires = now.Add(57 * time.Minute)
-	p := bucketPage(eventOf(observe.Elected, "web-1", 50*time.Minute), eventOf(observe.Leading, "web-1", 40*time.Minute), eventOf(observe.Released, "web-1", 20*time.Minute), leads)
-	e := p.elections.byKey["jobs"]
-	s := newStrip(e, now.Add(-2*time.Hour), now, now) // it is 7200 s old, and shows the time from 3600 s on
-	g.Expect(s.Left).To(Equal(3600))
-	at := func(b bar) []any { return []any{b.ColourClass, b.Open, b.X, b.Width, b.Height} }
-	g.Expect(s.Bars).To(HaveLen(3))
-	g.Expect(at(s.Bars[0])).To(Equal([]any{"c0", false, 4200, 600, standDownHeight}), "the stand-down")
-	g.Expect(at(s.Bars[1])).To(Equal([]any{"c0", false, 4800, 1200, barHeight}))
-	g.Expect(at(s.Bars[2])).To(Equal([]any{"c1", true, 6600, 600, barHeight}), "its end moves with the time")
-	g.Expect(s.Label()).To(Equal("in the last hour: web-1, web-2"))
-	later := newStrip(e, now.Add(-2*time.Hour), now, now.Add(55*time.Minute))
-	g.Expect(later.Bars).To(HaveLen(1), "what is more than an hour ago is gone")
-	g.Expect(at(later.Bars[0])).To(Equal([]any{"c0", true, 6900, int(historyDuration / time.Second), barHeight}))
-	over := newStrip(e, now.Add(-2*time.Hour), now, now.Add(58*time.Minute))
-	g.Expect(at(over.Bars[0])).To(Equal([]any{"c0", false, 7080, 3540, barHeight}), "nobody is known to lead once the lease is over")
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		now := time.Now()
+		leads := eventOf(observe.Leading, "web-2", 10*time.Minute)
+		leads.Leader.Expires = now.Add(57 * time.Minute)
+		p := bucketPage(eventOf(observe.Elected, "web-1", 50*time.Minute), eventOf(observe.Leading, "web-1", 40*time.Minute), eventOf(observe.Released, "web-1", 20*time.Minute), leads)
+		e := p.elections.byKey["jobs"]
+		s := newStrip(e, now.Add(-2*time.Hour), now, now) // it is 7200 s old, and shows the time from 3600 s on
+		g.Expect(s.Left).To(Equal(3600))
+		at := func(b bar) []any { return []any{b.ColourClass, b.Open, b.X, b.Width, b.Height} }
+		g.Expect(s.Bars).To(HaveLen(3))
+		g.Expect(at(s.Bars[0])).To(Equal([]any{"c0", false, 4200, 600, standDownHeight}), "the stand-down")
+		g.Expect(at(s.Bars[1])).To(Equal([]any{"c0", false, 4800, 1200, barHeight}))
+		g.Expect(at(s.Bars[2])).To(Equal([]any{"c1", true, 6600, 600, barHeight}), "its end moves with the time")
+		g.Expect(s.Label()).To(Equal("in the last hour: web-1, web-2"))
+		later := newStrip(e, now.Add(-2*time.Hour), now, now.Add(55*time.Minute))
+		g.Expect(later.Bars).To(HaveLen(1), "what is more than an hour ago is gone")
+		g.Expect(at(later.Bars[0])).To(Equal([]any{"c0", true, 6900, int(historyDuration / time.Second), barHeight}))
+		over := newStrip(e, now.Add(-2*time.Hour), now, now.Add(58*time.Minute))
+		g.Expect(at(over.Bars[0])).To(Equal([]any{"c0", false, 7080, 3540, barHeight}), "nobody is known to lead once the lease is over")
+	})
 }
 
 func TestInABucketWithoutATTLNoLeaseIsOver(t *testing.T) {

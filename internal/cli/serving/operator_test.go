@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -13,26 +14,28 @@ import (
 )
 
 func TestAPauseAndItsEndAreEvents(t *testing.T) {
-	g := NewWithT(t)
-	now := time.Now()
-	p := pageWith("jobs", eventOf(observe.Leading, "web-1", 30*time.Minute), eventOf(observe.Released, "web-1", 10*time.Minute))
-	pause := kv.Pause{Since: now.Add(-20 * time.Minute), By: "alice@ops-1"}
-	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": pause}})
-	page := read(p)
-	g.Expect(page).To(MatchRegexp(`(?s)released</td>.*<td class="kind paused">paused</td><td class="text">alice@ops-1 paused the election</td>.*leading</td>`), "at the time of the pause")
-	g.Expect(page).To(ContainSubstring("&#34;web-1&#34; released &#34;jobs&#34;, term 7</p>"), "the headline says why nobody leads")
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		now := time.Now()
+		p := pageWith("jobs", eventOf(observe.Leading, "web-1", 30*time.Minute), eventOf(observe.Released, "web-1", 10*time.Minute))
+		pause := kv.Pause{Since: now.Add(-20 * time.Minute), By: "alice@ops-1"}
+		p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": pause}})
+		page := read(p)
+		g.Expect(page).To(MatchRegexp(`(?s)released</td>.*<td class="kind paused">paused</td><td class="text">alice@ops-1 paused the election</td>.*leading</td>`), "at the time of the pause")
+		g.Expect(page).To(ContainSubstring("&#34;web-1&#34; released &#34;jobs&#34;, term 7</p>"), "the headline says why nobody leads")
 
-	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": pause}})
-	p.elections.setInfo(kv.Info{})
-	p.elections.setInfo(kv.Info{})
-	g.Expect(read(p)).To(MatchRegexp(`(?s)<tbody>\s*<tr><td [^>]*>[^/]*</time> <time [^>]*></time></td><td class="kind resumed">resumed</td><td class="text">An operator resumed the election</td></tr>\s*<tr>[^\n]*released</td>`))
-	h := p.own()
-	g.Expect(h.events).To(HaveLen(4), "each is one event")
+		p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": pause}})
+		p.elections.setInfo(kv.Info{})
+		p.elections.setInfo(kv.Info{})
+		g.Expect(read(p)).To(MatchRegexp(`(?s)<tbody>\s*<tr><td [^>]*>[^/]*</time> <time [^>]*></time></td><td class="kind resumed">resumed</td><td class="text">An operator resumed the election</td></tr>\s*<tr>[^\n]*released</td>`))
+		h := p.own()
+		g.Expect(h.events).To(HaveLen(4), "each is one event")
 
-	p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": {}}})
-	p.elections.pausesRead = p.elections.pausesRead.Add(-time.Minute)
-	p.elections.setInfo(kv.Info{})
-	g.Expect(read(p)).To(And(ContainSubstring("An operator paused the election"), ContainSubstring("An operator resumed the election, up to 1m0s earlier")), "nobody read the pauses for a minute")
+		p.elections.setInfo(kv.Info{Paused: map[string]kv.Pause{"jobs": {}}})
+		p.elections.pausesRead = p.elections.pausesRead.Add(-time.Minute)
+		p.elections.setInfo(kv.Info{})
+		g.Expect(read(p)).To(And(ContainSubstring("An operator paused the election"), ContainSubstring("An operator resumed the election, up to 1m0s earlier")), "nobody read the pauses for a minute")
+	})
 }
 
 func TestAPauseIsTheLastEventInTheListAndHidesNoEviction(t *testing.T) {
@@ -115,10 +118,12 @@ func TestAPageThatIsNotUpToDateIsNotLive(t *testing.T) {
 }
 
 func TestThePageSaysForHowLongACandidateHasHeldTheKey(t *testing.T) {
-	g := NewWithT(t)
-	e := eventOf(observe.Leading, "web-1", 8*time.Minute)
-	p := pageWith("jobs", e)
-	g.Expect(read(p)).To(MatchRegexp(fmt.Sprintf(`<dt>Since</dt><dd>%s <small>for 8m0s</small>`, e.Leader.Since.Local().Format(pageTime))))
-	list := bucketPage(e)
-	g.Expect(read(list)).To(MatchRegexp(`<td class="time"><time class="for" datetime="[^"]+">since [-0-9]+ [0-9:]+ \w+</time></td>`), "without JavaScript")
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		e := eventOf(observe.Leading, "web-1", 8*time.Minute)
+		p := pageWith("jobs", e)
+		g.Expect(read(p)).To(MatchRegexp(fmt.Sprintf(`<dt>Since</dt><dd>%s <small>for 8m0s</small>`, e.Leader.Since.Local().Format(pageTime))))
+		list := bucketPage(e)
+		g.Expect(read(list)).To(MatchRegexp(`<td class="time"><time class="for" datetime="[^"]+">since [-0-9]+ [0-9:]+ \w+</time></td>`), "without JavaScript")
+	})
 }

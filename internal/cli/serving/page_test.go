@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/xml"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -102,44 +104,48 @@ func eventOf(kind observe.EventKind, name string, ago time.Duration) observe.Eve
 func read(p *statusPage) string { return request(p, http.MethodGet, "/").Body.String() }
 
 func TestThePageShowsTheEventsAndTermsOfTheLastHour(t *testing.T) {
-	g := NewWithT(t)
-	p := pageWith("jobs",
-		eventOf(observe.Leading, "forgotten", 90*time.Minute), eventOf(observe.Released, "forgotten", 80*time.Minute),
-		eventOf(observe.Leading, "web-1", 50*time.Minute), eventOf(observe.Expired, "web-1", 40*time.Minute),
-		eventOf(observe.Elected, "web-2", 30*time.Minute), eventOf(observe.Leading, "web-2", 20*time.Minute), eventOf(observe.Renewed, "web-2", time.Minute),
-	)
-	p.elections.observedSince = p.elections.observedSince.Add(-55 * time.Minute)
-	page := read(p)
-	g.Expect(page).To(ContainSubstring("web-2 leads</p>"))
-	g.Expect(page).To(And(ContainSubstring("<h2>The last hour</h2>"), ContainSubstring("<span>−60 min</span><span>−45</span>")))
-	g.Expect(page).To(MatchRegexp(`<rect class="vacancy" x="(300|299)" y="0" width="(3300|3301)"`), "the page did not observe the election before")
-	g.Expect(page).To(And(ContainSubstring("not observed</li>"), ContainSubstring("no leader</li>"), ContainSubstring("leader-elect</li>")))
-	g.Expect(page).To(ContainSubstring(`<rect class="c0" x="600" y="0" width="600" height="40">`), "from 50 to 40 minutes ago")
-	g.Expect(page).To(ContainSubstring(`<rect class="c1" x="1800" y="26" width="600" height="14">`), "the stand-down")
-	g.Expect(page).To(MatchRegexp(`<rect class="c1" x="2400" y="0" width="(1200|1199)" height="40">`))
-	g.Expect(page).NotTo(ContainSubstring("forgotten"))
-	g.Expect(page).NotTo(ContainSubstring("renewed &#34;jobs&#34;"))
-	g.Expect(strings.Index(page, "&#34;web-1&#34; did not renew")).To(BeNumerically(">", strings.Index(page, "&#34;web-2&#34; won &#34;jobs&#34;")), "the latest event is first")
-	g.Expect(page).To(ContainSubstring(`<noscript><meta http-equiv="refresh"`))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		p := pageWith("jobs",
+			eventOf(observe.Leading, "forgotten", 90*time.Minute), eventOf(observe.Released, "forgotten", 80*time.Minute),
+			eventOf(observe.Leading, "web-1", 50*time.Minute), eventOf(observe.Expired, "web-1", 40*time.Minute),
+			eventOf(observe.Elected, "web-2", 30*time.Minute), eventOf(observe.Leading, "web-2", 20*time.Minute), eventOf(observe.Renewed, "web-2", time.Minute),
+		)
+		p.elections.observedSince = p.elections.observedSince.Add(-55 * time.Minute)
+		page := read(p)
+		g.Expect(page).To(ContainSubstring("web-2 leads</p>"))
+		g.Expect(page).To(And(ContainSubstring("<h2>The last hour</h2>"), ContainSubstring("<span>−60 min</span><span>−45</span>")))
+		g.Expect(page).To(MatchRegexp(`<rect class="vacancy" x="(300|299)" y="0" width="(3300|3301)"`), "the page did not observe the election before")
+		g.Expect(page).To(And(ContainSubstring("not observed</li>"), ContainSubstring("no leader</li>"), ContainSubstring("leader-elect</li>")))
+		g.Expect(page).To(ContainSubstring(`<rect class="c0" x="600" y="0" width="600" height="40">`), "from 50 to 40 minutes ago")
+		g.Expect(page).To(ContainSubstring(`<rect class="c1" x="1800" y="26" width="600" height="14">`), "the stand-down")
+		g.Expect(page).To(MatchRegexp(`<rect class="c1" x="2400" y="0" width="(1200|1199)" height="40">`))
+		g.Expect(page).NotTo(ContainSubstring("forgotten"))
+		g.Expect(page).NotTo(ContainSubstring("renewed &#34;jobs&#34;"))
+		g.Expect(strings.Index(page, "&#34;web-1&#34; did not renew")).To(BeNumerically(">", strings.Index(page, "&#34;web-2&#34; won &#34;jobs&#34;")), "the latest event is first")
+		g.Expect(page).To(ContainSubstring(`<noscript><meta http-equiv="refresh"`))
 
-	p.elections.add(eventOf(observe.Evicted, "web-2", 0))
-	g.Expect(read(p)).To(ContainSubstring("No leader"))
+		p.elections.add(eventOf(observe.Evicted, "web-2", 0))
+		g.Expect(read(p)).To(ContainSubstring("No leader"))
+	})
 }
 
 func TestTheChartCoversTheObservedTime(t *testing.T) {
-	g := NewWithT(t)
-	for began, heading := range map[time.Duration]string{
-		0: "The last 4 minutes", 3 * time.Minute: "The last 4 minutes", 5 * time.Minute: "The last 20 minutes", 19 * time.Minute: "The last 20 minutes",
-		21 * time.Minute: "The last hour", 59 * time.Minute: "The last hour", 24 * time.Hour: "The last hour",
-	} {
-		p := pageWith("jobs", eventOf(observe.Leading, "web-1", 2*time.Minute))
-		p.elections.observedSince = p.elections.observedSince.Add(-began)
-		page := read(p)
-		g.Expect(page).To(ContainSubstring("<h2>" + heading + "</h2>"))
-		g.Expect(page).To(MatchRegexp(`<rect class="c0" x="\d+" y="0" width="(120|121)"`), "two minutes, on each scale")
-	}
-	page := read(pageWith("jobs"))
-	g.Expect(page).To(ContainSubstring("<span>−4 min</span><span>−3</span><span>−2</span><span>−1</span><b>now</b>"))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		for began, heading := range map[time.Duration]string{
+			0: "The last 4 minutes", 3 * time.Minute: "The last 4 minutes", 5 * time.Minute: "The last 20 minutes", 19 * time.Minute: "The last 20 minutes",
+			21 * time.Minute: "The last hour", 59 * time.Minute: "The last hour", 24 * time.Hour: "The last hour",
+		} {
+			p := pageWith("jobs", eventOf(observe.Leading, "web-1", 2*time.Minute))
+			p.elections.observedSince = p.elections.observedSince.Add(-began)
+			page := read(p)
+			g.Expect(page).To(ContainSubstring("<h2>" + heading + "</h2>"))
+			g.Expect(page).To(MatchRegexp(`<rect class="c0" x="\d+" y="0" width="(120|121)"`), "two minutes, on each scale")
+		}
+		page := read(pageWith("jobs"))
+		g.Expect(page).To(ContainSubstring("<span>−4 min</span><span>−3</span><span>−2</span><span>−1</span><b>now</b>"))
+	})
 }
 
 func TestTheHistoryIsBounded(t *testing.T) {
@@ -184,40 +190,51 @@ func TestThePageEscapesAllTextFromOtherCandidates(t *testing.T) {
 	}
 }
 
+// stream is an answer whose reader receives what was flushed.
+type stream struct {
+	*httptest.ResponseRecorder
+	reader io.Writer
+}
+
+func (s stream) Flush() { _, _ = s.Body.WriteTo(s.reader) }
+
 func TestReadersReceiveEachChangeAtOnceAsOneWholeMessage(t *testing.T) {
-	natstest.SkipIfShort(t)
-	g := NewWithT(t)
-	p := pageWith("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
-	s := httptest.NewServer(p.Handler())
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), clitest.Timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/events", nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	response, err := http.DefaultClient.Do(request)
-	g.Expect(err).NotTo(HaveOccurred())
-	defer response.Body.Close()
-	g.Expect(response.Header.Get("Content-Type")).To(Equal("text/event-stream"))
-	lines := bufio.NewReader(response.Body)
-	message := func() string {
-		var b strings.Builder
-		for {
-			line, err := lines.ReadString('\n')
-			g.Expect(err).NotTo(HaveOccurred())
-			if line == "\n" {
-				return b.String()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		p := pageWith("jobs", eventOf(observe.Leading, "web-1\n\ndata: x", time.Minute))
+		ctx, cancel := context.WithTimeout(t.Context(), clitest.Timeout)
+		defer cancel()
+		received, sent := io.Pipe()
+		defer received.Close()
+		w := stream{httptest.NewRecorder(), sent}
+		go func() {
+			defer sent.Close()
+			p.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
+		}()
+		lines := bufio.NewReader(received)
+		message := func() string {
+			var b strings.Builder
+			for {
+				line, err := lines.ReadString('\n')
+				g.Expect(err).NotTo(HaveOccurred())
+				if line == "\n" {
+					return b.String()
+				}
+				g.Expect(line).To(HavePrefix("data: "))
+				b.WriteString(strings.TrimPrefix(line, "data: "))
 			}
-			g.Expect(line).To(HavePrefix("data: "))
-			b.WriteString(strings.TrimPrefix(line, "data: "))
 		}
-	}
-	g.Expect(message()).To(And(HavePrefix("<header"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
-	began := time.Now()
-	p.elections.add(eventOf(observe.Released, "web-1\n\ndata: x", 0))
-	g.Expect(message()).To(ContainSubstring("No leader"))
-	g.Expect(time.Since(began)).To(BeNumerically("<", refreshInterval), "before the next refresh")
-	cancel()
-	g.Eventually(func() int { return len(p.readers) }, "20s").Should(BeZero())
+		g.Expect(message()).To(And(HavePrefix("<header"), ContainSubstring("leads</p>"), HaveSuffix("</section>\n")))
+		g.Expect(w.Header().Get("Content-Type")).To(Equal("text/event-stream"))
+		time.Sleep(refreshInterval / 2) // until the page waits for a change
+		began := time.Now()
+		p.elections.add(eventOf(observe.Released, "web-1\n\ndata: x", 0))
+		g.Expect(message()).To(ContainSubstring("No leader"))
+		g.Expect(time.Since(began)).To(BeZero(), "before the next refresh")
+		cancel()
+		synctest.Wait()
+		g.Expect(p.readers).To(BeEmpty())
+	})
 }
 
 func TestThePageLimitsTheReadersThatFollowTheEvents(t *testing.T) {

@@ -104,7 +104,7 @@ func TestLeadershipEndsOnceTheGuardianHasSignalledItsLoss(t *testing.T) {
 	r, term := leadingRunner(t)
 	p := &program{pid: os.Getpid(), exited: make(chan struct{})}
 	r.guardian.last = orderAt(time.Now().Add(-time.Second), order{Group: p.pid, Target: p.pid, Signal: r.lost})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), clitest.Timeout)
 	defer cancel()
 	r.awaitLoss(ctx, p, term)
 	g.Expect(ctx.Err()).NotTo(HaveOccurred(), "awaitLoss returned before its context ended")

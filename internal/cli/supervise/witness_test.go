@@ -58,49 +58,53 @@ func newTerm() witness.Term {
 }
 
 func TestWitnessKnowsATermOnlyWithTheGroupOfTheProgramThatRuns(t *testing.T) {
-	g := NewWithT(t)
-	w, next := newGroupTeller(t)
-	began := func(term witness.Term, group int) {
-		t.Helper()
-		term.Group, term.SettleMs = group, witness.DefaultSettleTime.Milliseconds()
-		g.Expect(next().Began).To(HaveValue(Equal(term)))
-	}
-	over := func(term witness.Term) {
-		t.Helper()
-		g.Expect(next().Over).To(HaveValue(Equal(term.Commitment())))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		w, next := newGroupTeller(t)
+		began := func(term witness.Term, group int) {
+			t.Helper()
+			term.Group, term.SettleMs = group, witness.DefaultSettleTime.Milliseconds()
+			g.Expect(next().Began).To(HaveValue(Equal(term)))
+		}
+		over := func(term witness.Term) {
+			t.Helper()
+			g.Expect(next().Over).To(HaveValue(Equal(term.Commitment())))
+		}
 
-	one, two := newTerm(), newTerm()
-	w.Began(one) // which is told once the program starts
-	w.programStarts(10)
-	began(one, 10)
-	w.programEnded()
-	over(one)
-	w.programStarts(11) // again, in the same term
-	began(one, 11)
-	w.Over(one.Commitment()) // while the program runs, as after a deletion of the key
-	over(one)
-	w.Began(two) // while the program runs, as in signal mode
-	began(two, 11)
-	w.Over(one.Commitment()) // of an earlier term: the witness does not know it any more
-	w.programEnded()
-	over(two)
-	w.Over(two.Commitment())
-	w.programStarts(12) // in no term
-	w.Began(one)
-	began(one, 12)
+		one, two := newTerm(), newTerm()
+		w.Began(one) // which is told once the program starts
+		w.programStarts(10)
+		began(one, 10)
+		w.programEnded()
+		over(one)
+		w.programStarts(11) // again, in the same term
+		began(one, 11)
+		w.Over(one.Commitment()) // while the program runs, as after a deletion of the key
+		over(one)
+		w.Began(two) // while the program runs, as in signal mode
+		began(two, 11)
+		w.Over(one.Commitment()) // of an earlier term: the witness does not know it any more
+		w.programEnded()
+		over(two)
+		w.Over(two.Commitment())
+		w.programStarts(12) // in no term
+		w.Began(one)
+		began(one, 12)
+	})
 }
 
 func TestStartOfAProgramWaitsUntilItsWitnessKnowsTheGroup(t *testing.T) {
-	g := NewWithT(t)
-	w, next := newGroupTeller(t)
-	w.programStarts(10)
-	term := newTerm()
-	w.Began(term)
-	began := next() // so the teller has its witness by now
-	g.Expect(began.Began.Group).To(Equal(10))
-	w.programStarts(11)
-	g.Expect(next().Began.Group).To(Equal(11))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		w, next := newGroupTeller(t)
+		w.programStarts(10)
+		term := newTerm()
+		w.Began(term)
+		began := next() // so the teller has its witness by now
+		g.Expect(began.Began.Group).To(Equal(10))
+		w.programStarts(11)
+		g.Expect(next().Began.Group).To(Equal(11))
+	})
 }
 
 func TestWitnessThatDoesNotTakeWhatItIsToldIsClosedBeforeTheProgramBegins(t *testing.T) {

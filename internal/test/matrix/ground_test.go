@@ -61,11 +61,12 @@ type candidate struct {
 	js   jetstream.JetStream
 }
 
+// candidateOn starts a candidate that renews so often that a busy host ends no lease. It stands down for as long as with the default interval.
 func (g *ground) candidateOn(name string, l *faultproxy.Link, js jetstream.JetStream, opts ...election.Option) *candidate {
 	g.Helper()
 	bucket, err := election.OpenBucket(g.Context(), js, bucketName)
 	g.Expect(err).NotTo(HaveOccurred())
-	return g.begin(name, l, js, bucket, opts...)
+	return g.begin(name, l, js, bucket, append([]election.Option{election.WithCampaignInterval(ttl / 8), election.WithStandDown(ttl * 3 / 4)}, opts...)...)
 }
 
 func (g *ground) begin(name string, l *faultproxy.Link, js jetstream.JetStream, bucket jetstream.KeyValue, opts ...election.Option) *candidate {
