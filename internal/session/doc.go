@@ -18,7 +18,7 @@
 //   - A session leads a key while its claim is stored, the lease of the predecessor is over, and the session's own lease lasts. That counts from when the
 //     last renewal was sent that is verified.
 //   - A renewal is verified once the session has received everything that was stored before it: then its claims were still its own when it was stored. A
-//     consumer leaves out what was replaced. So the session must also have received everything that was stored before the renewal was delivered.
+//     consumer leaves out what was replaced. So the session must also have received what has replaced it, see gaps.
 //   - A session is closed by a write over the very renewal by which its lease was timed. Nobody can renew a closed session. A session that did
 //     not time the lease waits for a whole lease from when it saw that the other is closed.
 //   - A claim is taken by a write over its revision: if it is released, or its session is; if its session is closed; if a stranger wrote it; or if the
@@ -36,7 +36,7 @@
 //
 //	ops, until := s.Next(now)              // the requests to make, and when to ask again
 //	s.Done(now, op.ID, result)             // what came of one
-//	s.Seen(now, change, pending)           // what a consumer of the bucket has delivered, and how much it has still to deliver
+//	s.Seen(now, change)                    // what a consumer of the bucket has delivered
 //	s.MayHaveMissed(now)                   // that it may have missed something
 //
 // Each key that the process campaigns for is a [Claim]. Package shell surrounds it as it surrounds a candidate of an election. After each call that the

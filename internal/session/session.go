@@ -58,7 +58,6 @@ type Session struct {
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
 	delivered  *try                        // the last renewal that was delivered, if it is not verified yet
-	pending    uint64                      // how many changes must be delivered until it is, one after the other
 	passed     passed                      // by the last renewal that was delivered
 	renewAt    time.Time                   // when to renew, or to open
 	readAt     time.Time                   // when to read everything; zero for never
@@ -94,6 +93,7 @@ type try struct {
 	attempt  string
 	sent     time.Time
 	position uint64 // up to where everything was known then
+	gaps     uint64 // how many gaps had been noticed then
 	revision uint64 // by which it was delivered; 0 before
 	over     bool   // it was answered, or will not be
 }
@@ -316,7 +316,7 @@ func (s *Session) write(now time.Time) {
 	if left := s.Left(now); left > 0 {
 		timeout = max(timing.MinTry, min(timeout, left/2))
 	}
-	s.tries = append(s.tries, try{attempt: r.Attempt, sent: now, position: s.position})
+	s.tries = append(s.tries, try{attempt: r.Attempt, sent: now, position: s.position, gaps: s.gaps.noticed})
 	s.renewAt = now.Add(s.Timing.Interval)
 	op := Op{Key: SessionKey(s.id), Value: r.Encode(), Replaces: s.revision, Expires: expiryTTLs * s.Timing.TTL, Limit: now.Add(timeout)}
 	id, attempt := s.id, r.Attempt
@@ -398,9 +398,8 @@ func (s *Session) renewal(ch *Change) *try {
 	return s.try(ch.Record.Attempt)
 }
 
-// ownSeen takes what is stored of this session. Everything that was stored before is known, is told together with it, or was replaced by one of the changes
-// that are pending: those that the consumer had still to deliver then.
-func (s *Session) ownSeen(now time.Time, ch *Change, pending uint64) {
+// ownSeen takes what is stored of this session. Everything that was stored before is known, is told together with it, or is in a gap.
+func (s *Session) ownSeen(now time.Time, ch *Change) {
 	if ch.Revision < s.revision || s.step == Released {
 		return
 	}
@@ -414,7 +413,10 @@ func (s *Session) ownSeen(now time.Time, ch *Change, pending uint64) {
 		s.loseLater(now, *t, ch.Revision)
 		s.passed, t.revision = passed{t.position, ch.Revision}, ch.Revision
 		renewal := *t
-		s.delivered, s.pending = &renewal, pending
+		s.delivered = &renewal
+		if s.gaps.endAt(t.gaps); len(s.gaps.open) > 0 {
+			s.renewAt = earlier(s.renewAt, now.Add(calmDelay))
+		}
 	case ch.Revision == s.revision: // it was verified before
 	case ch.Record.Instance == s.id && ch.Record.ClosedBy == "" && ch.Record.Released.IsZero():
 		s.lose(now, core.Cloned, "another process uses its id")
@@ -446,7 +448,7 @@ type passed struct{ position, revision uint64 }
 // own, or it knows that they are not.
 func (s *Session) verify(now time.Time) {
 	t := s.delivered
-	if t == nil {
+	if t == nil || len(s.gaps.open) > 0 {
 		return
 	}
 	s.delivered = nil
@@ -601,11 +603,11 @@ func (s *Session) read(now time.Time, r *Result) {
 	if len(s.missing) > 0 {
 		s.readBy(now.Add(readPause), 0)
 	}
-	s.position = r.Position
+	s.position, s.gaps.open = r.Position, nil
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {
 	case own != nil:
-		if s.ownSeen(now, own, 0); s.lacksOwn() {
+		if s.ownSeen(now, own); s.lacksOwn() {
 			s.delivered = nil
 		}
 		s.verify(now)
@@ -688,13 +690,11 @@ func (s *Session) correct(now time.Time, stored map[string]*Change, position uin
 	s.missing = missing
 }
 
-// Seen takes what the consumer has delivered: one change after the other, in the order in which they were stored. pending is how many it had still to deliver
-// then.
-func (s *Session) Seen(now time.Time, ch *Change, pending uint64) {
-	if ch.Revision == s.position+1 {
-		s.pending -= min(s.pending, 1)
-	} else { // what is left out was replaced, perhaps by one of those
-		s.pending = pending
+// Seen takes what the consumer has delivered: one change after the other, in the order in which they were stored.
+func (s *Session) Seen(now time.Time, ch *Change) {
+	if s.position > 0 {
+		s.gaps.notice(s.position+1, ch.Revision)
+		s.gaps.end(ch.Replaced)
 	}
 	switch {
 	case ch.Key != SessionKey(s.id):
@@ -704,14 +704,12 @@ func (s *Session) Seen(now time.Time, ch *Change, pending uint64) {
 			s.stand(now, ch.Revision)
 		}
 	default: // everything before it has been delivered
-		s.ownSeen(now, ch, pending)
+		s.ownSeen(now, ch)
 	}
 	if s.position > 0 {
 		s.position = max(s.position, ch.Revision)
 	}
-	if s.pending == 0 || pending == 0 {
-		s.verify(now)
-	}
+	s.verify(now)
 }
 
 // apply takes one change of another key than this session's.

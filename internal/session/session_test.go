@@ -167,7 +167,7 @@ func (p *process) goOn() {
 
 func (p *process) deliver() {
 	for i := range p.b.undelivered {
-		p.Seen(p.now, &p.b.undelivered[i], uint64(len(p.b.undelivered)-1-i))
+		p.Seen(p.now, &p.b.undelivered[i])
 	}
 	p.b.undelivered = nil
 }
@@ -493,7 +493,7 @@ func TestARenewalThatIsDeliveredBeforeItsAnswerIsNoContradiction(t *testing.T) {
 	ops, _ := p.Next(p.now)
 	g.Expect(ops).To(HaveLen(1))
 	renewal := p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)
-	p.Seen(p.now, &p.b.undelivered[0], 1)
+	p.Seen(p.now, &p.b.undelivered[0])
 	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Revision: renewal})
 	g.Expect(p.Knows()).To(BeTrue())
 }
@@ -609,8 +609,8 @@ func TestTheReleaseOfASessionCoversAClaimOfWhichItDoesNotKnow(t *testing.T) {
 // A consumer that is behind leaves out what was replaced: here, that an operator evicted the leader, for another session has taken the key since.
 func TestARenewalProvesNothingUntilWhatWasStoredBeforeItWasDeliveredIsKnown(t *testing.T) {
 	for name, tells := range map[string]func(p *process, renewal, taken session.Change){
-		"a consumer that has more to deliver": func(p *process, renewal, _ session.Change) {
-			p.Seen(p.now, &renewal, 1)
+		"a consumer that has left out the eviction": func(p *process, renewal, _ session.Change) {
+			p.Seen(p.now, &renewal)
 		},
 		"a read that does not show the claim": func(p *process, renewal, taken session.Change) {
 			p.MayHaveMissed(p.now)
@@ -633,28 +633,46 @@ func TestARenewalProvesNothingUntilWhatWasStoredBeforeItWasDeliveredIsKnown(t *t
 			tells(p, renewal, taken)
 			g.Expect(p.Left(p.now)).To(BeNumerically("<=", left-p.now.Sub(before)))
 			g.Expect(p.leads(c)).To(BeTrue())
-			p.Seen(p.now, &taken, 0)
+			p.Seen(p.now, &taken)
 			g.Expect(p.leads(c)).To(BeFalse())
 		})
 	}
 }
 
-// Other changes may be stored all the time. Those that were pending when a renewal was delivered are enough.
-func TestARenewalIsVerifiedThoughTheConsumerAlwaysHasMoreToDeliver(t *testing.T) {
+// What another session has stored twice is delivered once. Of what has expired nothing is, and nothing says so.
+func TestARenewalIsVerifiedThoughTheConsumerHasLeftSomethingOut(t *testing.T) {
 	g := NewWithT(t)
 	p, _ := newProcess(t, "k")
-	p.now = p.now.Add(5 * time.Second)
-	p.decide()
-	renewal := p.b.stored[session.SessionKey(p.ID())]
-	p.Seen(p.now, &renewal, 2)
-	left := p.Left(p.now)
-	for i := range 2 {
-		p.b.put(session.SessionKey(fmt.Sprint("x", i)), record.Record{Name: "b", Instance: fmt.Sprint("x", i), Attempt: fmt.Sprint("x.", i)}, false)
-		g.Expect(p.Left(p.now)).To(Equal(left))
-		ch := p.b.stored[session.SessionKey(fmt.Sprint("x", i))]
-		p.Seen(p.now, &ch, 2)
+	put := func(id string) uint64 {
+		return p.b.put(session.SessionKey(id), record.Record{Name: "b", Instance: id, Attempt: fmt.Sprint(id, p.b.position)}, false)
 	}
+	leaveOut := func(sequences ...uint64) {
+		p.b.undelivered = slices.DeleteFunc(p.b.undelivered, func(ch session.Change) bool { return slices.Contains(sequences, ch.Revision) })
+	}
+	renew := func() (left time.Duration) {
+		p.now = p.now.Add(5 * time.Second)
+		left = p.Left(p.now)
+		p.decide()
+		return left
+	}
+	replaced, expired := put("x"), uint64(0)
+	left := renew()
+	leaveOut(replaced)
+	p.deliver()
+	g.Expect(p.Left(p.now)).To(Equal(left))
+	put("x")
+	p.deliver()
 	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()))
+
+	expired = put("y")
+	left = renew()
+	leaveOut(expired)
+	p.deliver()
+	g.Expect(p.Left(p.now)).To(Equal(left))
+	p.now = p.now.Add(10 * time.Millisecond)
+	p.decide()
+	p.deliver()
+	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()), "by the next renewal")
 }
 
 // The bucket was made again, and a claim in it happens to have the revision over which the session takes the key.
@@ -735,15 +753,15 @@ func TestKeysThatAreGoneAreNotReadAgainAndAgain(t *testing.T) {
 	g.Expect(p.b.reads).To(Equal(before))
 }
 
-// What was pending when a renewal was delivered may be replaced before it is delivered, too, and other changes come in its place.
-func TestARenewalIsNotVerifiedByOtherChangesThanThoseThatWerePending(t *testing.T) {
+// What has replaced a change that was left out may be left out, too, and other changes come in its place.
+func TestARenewalIsNotVerifiedByOtherChangesThanThatWhichReplacedWhatWasLeftOut(t *testing.T) {
 	g := NewWithT(t)
 	p, c, left, renewal := evicted(t)
-	p.Seen(p.now, &renewal, 1) // and the claim of b
+	p.Seen(p.now, &renewal)
 	p.b.put(session.SessionKey("x"), record.Record{Name: "b", Instance: "x", Attempt: "x.0"}, false)
 	other := p.b.stored[session.SessionKey("x")]
 	p.b.put(session.ClaimKey("k"), record.Record{Name: "c", Instance: "y", Attempt: "y.1", Since: p.now}, false)
-	p.Seen(p.now, &other, 1) // and the claim of c
+	p.Seen(p.now, &other)
 	g.Expect(p.Left(p.now)).To(Equal(left))
 	g.Expect(p.leads(c)).To(BeTrue())
 }

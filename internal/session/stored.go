@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
@@ -13,9 +14,52 @@ type stored struct {
 	claims   map[string]*storedClaim // by their keys
 	others   map[string]*other       // sessions, by their ids; not this one
 	settled  bool                    // the bucket is older than any lease of an earlier bucket
-	position uint64                  // everything up to this sequence is known; 0 if that is not so
-	created  time.Time               // the identity of the bucket that was read last
-	newest   time.Time               // when the latest record of another session was stored, by the server's clock
+	position uint64                  // everything up to this sequence is known, but for the gaps; 0 if that is not so
+	gaps     gaps
+	created  time.Time // the identity of the bucket that was read last
+	newest   time.Time // when the latest record of another session was stored, by the server's clock
+}
+
+// gaps are the sequences that the consumer has left out, for what was stored there had been replaced. A gap ends when a change is delivered that says that it
+// has replaced that, or with an own renewal that was sent after the gap had been noticed: by then the replacement was stored, so that it has been delivered, or
+// is in another gap. What the server says it has still to deliver does not count: its figure comes late, and a replica that is behind does not know it.
+type gaps struct {
+	open    []gap
+	noticed uint64 // how many there have been
+}
+
+// gap is one of them, from the first sequence to the last.
+type gap struct{ number, first, last uint64 }
+
+// notice takes note that the next sequence that was delivered is not the one that comes first.
+func (g *gaps) notice(first, delivered uint64) {
+	if delivered > first {
+		g.noticed++
+		g.open = append(g.open, gap{g.noticed, first, delivered - 1})
+	}
+}
+
+// end takes note of what has replaced the change of a sequence.
+func (g *gaps) end(sequence uint64) {
+	for i, open := range g.open {
+		if sequence < open.first || sequence > open.last {
+			continue
+		}
+		var left []gap
+		if open.first < sequence {
+			left = append(left, gap{open.number, open.first, sequence - 1})
+		}
+		if sequence < open.last {
+			left = append(left, gap{open.number, sequence + 1, open.last})
+		}
+		g.open = slices.Replace(g.open, i, i+1, left...)
+		return
+	}
+}
+
+// endAt ends the gaps that were noticed when there had been so many.
+func (g *gaps) endAt(noticed uint64) {
+	g.open = slices.DeleteFunc(g.open, func(open gap) bool { return open.number <= noticed })
 }
 
 // claimKind is what is stored under the key of a claim.
@@ -157,7 +201,7 @@ func (k *stored) claim(key string) *storedClaim {
 
 // forget has everything be read and timed anew: something may have been missed, or history may have gone back. What proves a release stays known.
 func (k *stored) forget() {
-	k.position = 0
+	k.position, k.gaps.open = 0, nil
 	for _, c := range k.claims {
 		c.had, c.revision = max(c.had, c.revision), 0 // for how long leaders before its owner may lead stays known, too
 	}

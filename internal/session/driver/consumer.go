@@ -185,7 +185,7 @@ func (x *consumer) received(m *nats.Msg) {
 		x.last = about.Sequence.Stream
 		x.silent.Reset(3 * heartbeat)
 		if x.op == 0 {
-			s.Seen(now, &ch, about.NumPending)
+			s.Seen(now, &ch)
 			return
 		}
 		x.kept = append(x.kept, ch)

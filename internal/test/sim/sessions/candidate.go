@@ -60,8 +60,11 @@ func (c *candidate) do(op core.Op, events []core.Event) {
 	for i := range events {
 		c.shell.Take(c.p.now(), &events[i])
 	}
-	if len(events) > 0 {
-		c.logs = c.p.w.Now.Add(c.p.w.dice.UpTo(c.p.w.script.logs))
+	if w := c.p.w; len(events) > 0 && w.script.logs > 0 {
+		c.logs = w.Now.Add(w.dice.UpTo(w.script.logs))
+		if w.dice.Chance(0.2) {
+			w.After(w.dice.UpTo(w.script.logs), func() { c.p.act(c.describe) })
+		}
 	}
 	if op.Kind == core.Finish {
 		c.looping = false
@@ -206,6 +209,14 @@ func (c *candidate) returnWhenIdle() {
 			c.restarts = false
 			c.startAgain()
 		}
+	}
+}
+
+// describe sets the metadata of the candidate, beside its loop.
+func (c *candidate) describe() {
+	if c.running {
+		c.report(c.shell.Notice(c.p.now(), core.SetMetadata{Metadata: map[string]string{"at": fmt.Sprint(c.p.w.Now.Unix())}}))
+		c.p.goOn()
 	}
 }
 

@@ -342,12 +342,6 @@ func (x *consumer) longest() time.Duration {
 func (x *consumer) deliver(e *entry) {
 	w, p, joins := x.p.w, x.p, x.joins
 	x.cursor = e.Revision
-	pending := uint64(0)
-	for _, other := range w.server.keys {
-		if other.Revision > e.Revision {
-			pending++
-		}
-	}
 	delay := w.script.latency
 	for _, a := range w.faults {
 		if a.kind == deliveryLate && a.hits(p) {
@@ -368,7 +362,7 @@ func (x *consumer) deliver(e *entry) {
 		p.act(func() {
 			if x.joins == joins {
 				p.learn([]session.Change{e.Change})
-				p.session.Seen(p.now(), &e.Change, pending)
+				p.session.Seen(p.now(), &e.Change)
 				p.goOn()
 			}
 		})
