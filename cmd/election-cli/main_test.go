@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 	_ = os.Setenv("NATS_TIMEOUT", clitest.Timeout.String())
 	_ = os.Setenv("XDG_CONFIG_HOME", buildDir)   // no test depends on the contexts of the developer
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process waits a second at its end, with -race
+	natstest.RunAtOnce(4)                        // each test runs several processes
 	natstest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(buildDir)
 		if missing := outputsWithoutTest(); code == 0 && missing != nil {

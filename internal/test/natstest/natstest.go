@@ -87,6 +87,12 @@ func emptyPools() {
 // time.
 const testsPerProcessor = 8
 
+// RunAtOnce has so many tests run in parallel for each processor, unless -parallel says how many. Call it before VerifyTestMain where that is too many.
+func RunAtOnce(perProcessor int) {
+	_ = flag.Set("test.parallel", strconv.Itoa(perProcessor*runtime.GOMAXPROCS(0)))
+	flag.Parse()
+}
+
 // gcPercent makes garbage collections rare: the heap of a test is so small that they took a sixth of the processor time.
 const gcPercent = 400
 
@@ -95,8 +101,7 @@ const gcPercent = 400
 // examples, which wait for leases on the wall clock and have no way to skip themselves.
 func VerifyTestMain(m *testing.M, opts ...goleak.Option) {
 	if !flag.Parsed() { // so that what is given counts
-		_ = flag.Set("test.parallel", strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0)))
-		flag.Parse()
+		RunAtOnce(testsPerProcessor)
 	}
 	if testing.Short() && flag.Lookup("test.skip").Value.String() == "" {
 		_ = flag.Set("test.skip", "^Example")
