@@ -143,6 +143,40 @@ func TestRecordThatLooksLikeASignOfLifeCostsASessionNothing(t *testing.T) {
 	})
 }
 
+// Anybody who may make a consumer of a stream of his own has the server deliver from it to any subject, and who may read has it answer there.
+func TestWhatOtherStreamsDeliverToASessionCountsForNothing(t *testing.T) {
+	play(t, func(f *fixture) {
+		s := f.open("a")
+		e := f.start(s, "k")
+		time.Sleep(time.Second)
+		js, ctx := f.js(), context.Background()
+		stream, err := js.Stream(ctx, "KV_S")
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"a", "b"}, Storage: jetstream.MemoryStorage, AllowDirect: true})
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = js.Publish(ctx, "a", nil)
+		f.Expect(err).NotTo(HaveOccurred())
+		asks := nats.NewMsg("b")
+		asks.Header.Set("Status", "100")
+		asks.Header.Set("Nats-Consumer-Stalled", "$KV.S.c.k")
+		_, err = js.PublishMsg(ctx, asks)
+		f.Expect(err).NotTo(HaveOccurred())
+		_, before := stored(f, js, "$KV.S.c.k")
+		for info := range stream.ListConsumers(ctx).Info() {
+			inbox := info.Config.DeliverSubject
+			_, err := js.CreatePushConsumer(ctx, "OTHER", jetstream.ConsumerConfig{DeliverSubject: inbox, AckPolicy: jetstream.AckNonePolicy})
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(js.Conn().PublishRequest("$JS.API.DIRECT.GET.OTHER.b", inbox, nil)).To(Succeed())
+		}
+		for range 100 {
+			time.Sleep(ttl / 20)
+			f.Expect(e.IsLeader()).To(BeTrue())
+		}
+		_, after := stored(f, js, "$KV.S.c.k")
+		f.Expect(after).To(Equal(before))
+	})
+}
+
 func TestBucketThatIsGivenAnAgeLimitIsNotLedIn(t *testing.T) {
 	play(t, func(f *fixture) {
 		s := f.open("a")

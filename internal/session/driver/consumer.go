@@ -1,9 +1,11 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -161,15 +163,15 @@ func (x *consumer) failsBy(err error) {
 func (x *consumer) received(m *nats.Msg) {
 	about, err := m.Metadata()
 	if err != nil { // it is no delivery, whose header may say anything
-		if m.Header.Get("Status") != "100" {
-			return
+		if m.Header.Get("Status") == "100" {
+			if asked := cmp.Or(m.Reply, m.Header.Get("Nats-Consumer-Stalled")); strings.HasPrefix(asked, "$JS.FC.") {
+				_ = x.d.nc.Publish(asked, nil)
+			}
+			x.alive(m.Header.Get("Nats-Last-Consumer"))
 		}
-		if m.Reply != "" {
-			_ = m.Respond(nil)
-		} else if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
-			_ = x.d.nc.Publish(stalled, nil)
-		}
-		x.alive(m.Header.Get("Nats-Last-Consumer"))
+		return
+	}
+	if about.Stream != kv.StreamName(x.d.bucket) || about.Consumer != x.name { // another consumer, of whomever, may deliver to the same subject
 		return
 	}
 	ch := changeOf(x.d.bucket, m, about)
@@ -224,7 +226,7 @@ func (x *consumer) missed(s *session.Session, now time.Time) {
 
 // changeOf returns what a message stores. A header that the server may read in another way than the client says nothing of what was replaced.
 func changeOf(bucket string, m *nats.Msg, about *nats.MsgMetadata) session.Change {
-	ch := session.Change{Key: m.Subject[len(kv.Subject(bucket, "")):], Revision: about.Sequence.Stream, Written: about.Timestamp, Record: record.Parse(m.Data, about.Sequence.Stream)}
+	ch := session.Change{Key: strings.TrimPrefix(m.Subject, kv.Subject(bucket, "")), Revision: about.Sequence.Stream, Written: about.Timestamp, Record: record.Parse(m.Data, about.Sequence.Stream)}
 	expected := m.Header.Values(jetstream.ExpectedLastSubjSeqHeader)
 	if ch.Unconditional = len(expected) != 1 || !kv.IsWhole(m); ch.Unconditional {
 		return ch
