@@ -234,8 +234,20 @@ func TestCloseEndsAllWorkAtOnceAndReturnsThoughOneElectionIsSlow(t *testing.T) {
 		for _, e := range leaders {
 			f.Expect(e.IsLeader()).To(BeTrue())
 		}
+		b := f.open("b")
+		var next []*election.Election
+		for i := range leaders {
+			next = append(next, f.start(b, fmt.Sprint("other-", i)))
+		}
+		time.Sleep(time.Second)
 		closing := time.Now()
-		f.close(a)
+		closed := make(chan struct{})
+		go func() { f.close(a); close(closed) }()
+		time.Sleep(time.Second)
+		for _, e := range next {
+			f.Expect(e.IsLeader()).To(BeTrue(), "the other keys are released one by one")
+		}
+		<-closed
 		f.Expect(slow).To(Receive())
 		for i := range leaders {
 			f.Expect(ends[i]).To(Receive(BeTemporally("==", closing)))

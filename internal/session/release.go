@@ -18,6 +18,15 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 		s.finish(now, core.Ending{How: core.NotReleased})
 		return time.Time{}
 	}
+	until = s.limit
+	for _, c := range s.list { // the loop of one may be late
+		if due := c.endedAt.Add(s.Timing.ReleaseTimeout); (c.step == Holding || c.step == Ending) && !c.endedAt.IsZero() {
+			if until = earlier(until, due); !now.Before(due) {
+				s.releaseOneByOne(now)
+				until = s.limit
+			}
+		}
+	}
 	named := false           // by a claim that its next owner is to take at once, however late
 	wait := time.Duration(0) // for leaders before this session
 	for key, st := range s.claims {
@@ -32,10 +41,10 @@ func (s *Session) releaseIfQuiet(now time.Time) (until time.Time) {
 		}
 		switch {
 		case own && now.Before(st.keptUntil) && (c == nil || c.step != Sharing):
-			return earlier(st.keptUntil, s.limit)
+			return earlier(st.keptUntil, until)
 		case c == nil:
 		case c.step == Taking, c.step == Holding, c.step == Ending, c.step == Giving, c.step == Returning && own:
-			return s.limit
+			return until
 		}
 	}
 	for _, d := range s.doubtful { // such a claim may be stored
