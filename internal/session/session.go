@@ -58,10 +58,12 @@ type Session struct {
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
 	delivered  *try                        // the last renewal that was delivered, if it is not verified yet
+	waitsFor   uint64                      // it is once those gaps have ended: so many had been noticed when it was delivered
 	passed     passed                      // by the last renewal that was delivered
 	renewAt    time.Time                   // when to renew, or to open
 	readAt     time.Time                   // when to read everything; zero for never
 	readBegan  time.Time                   // when the last read of everything was begun
+	readOver   uint64                      // the own revision that was known then
 	readFor    uint64                      // the sequence that the read must show at least
 	pruneAt    time.Time                   // when to forget sessions that are over
 	slowReadAt time.Time                   // when to read everything though nothing asks for it
@@ -262,7 +264,7 @@ func (s *Session) goOn(now time.Time) (until time.Time) {
 
 // renewIfDue renews the session if that is due.
 func (s *Session) renewIfDue(now time.Time) (until time.Time) {
-	if n := len(s.tries); n > 0 && !s.tries[n-1].over {
+	if n := len(s.tries); n > 0 && !s.tries[n-1].over && s.tries[n-1].revision == 0 {
 		return time.Time{}
 	}
 	due := s.renewAt
@@ -342,7 +344,9 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 			s.historyWentBack(now, SessionKey(s.id), r.Revision)
 		}
 		s.stand(now, r.Revision)
-		s.readBy(now.Add(verifyTime), r.Revision)
+		if t.revision == 0 {
+			s.readBy(now.Add(verifyTime), r.Revision)
+		}
 	case s.step == Opening && (r.Outcome == core.Refused || r.Outcome == core.Failed):
 		s.enter(NotOpen)
 		s.renewAt = now.Add(s.Timing.RequestTimeout()/4 + s.Random(s.Timing.RequestTimeout()/4))
@@ -413,8 +417,11 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 		s.loseLater(now, *t, ch.Revision)
 		s.passed, t.revision = passed{t.position, ch.Revision}, ch.Revision
 		renewal := *t
-		s.delivered = &renewal
-		if s.gaps.endAt(t.gaps); len(s.gaps.open) > 0 {
+		s.delivered, s.waitsFor = &renewal, s.gaps.noticed
+		if len(s.missing) == 0 {
+			s.readAt = time.Time{}
+		}
+		if s.gaps.endAt(t.gaps); len(s.gaps.open) > 0 { // the next one ends them, if nothing else does
 			s.renewAt = earlier(s.renewAt, now.Add(calmDelay))
 		}
 	case ch.Revision == s.revision: // it was verified before
@@ -448,7 +455,7 @@ type passed struct{ position, revision uint64 }
 // own, or it knows that they are not.
 func (s *Session) verify(now time.Time) {
 	t := s.delivered
-	if t == nil || len(s.gaps.open) > 0 {
+	if t == nil || s.gaps.anyOf(s.waitsFor) {
 		return
 	}
 	s.delivered = nil
@@ -458,8 +465,8 @@ func (s *Session) verify(now time.Time) {
 			break
 		}
 	}
-	if len(s.missing) == 0 {
-		s.readAt = time.Time{}
+	if len(s.tries) == 0 {
+		s.renewAt = t.sent.Add(s.Timing.Interval)
 	}
 	length := s.Timing.LeaseTime()
 	next := &core.Lease{Timing: &s.Timing, State: core.Follower, Deadline: t.sent.Add(length)}
@@ -550,7 +557,7 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	case now.Before(due):
 		return due
 	}
-	s.readBegan, s.readAt = now, now.Add(readPause) // if it fails, unless a renewal is verified before
+	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is delivered before
 	op := s.request(Op{Kind: Follow, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, nil)
 	s.reading = op
 	s.waiting[op] = func(now time.Time, r *Result) {
@@ -607,8 +614,9 @@ func (s *Session) read(now time.Time, r *Result) {
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {
 	case own != nil:
-		if s.ownSeen(now, own); s.lacksOwn() {
-			s.delivered = nil
+		// What was stored while everything was read may be left out: a renewal that was, too, proves nothing.
+		if s.ownSeen(now, own); own.Revision > s.readOver || s.lacksOwn() {
+			s.delivered, s.renewAt = nil, earlier(s.renewAt, now.Add(calmDelay))
 		}
 		s.verify(now)
 	case s.step == Open && anew:
@@ -620,6 +628,7 @@ func (s *Session) read(now time.Time, r *Result) {
 		s.enter(NotOpen)
 		s.renewAt = now
 	}
+	s.gaps.distrust()
 	s.touchAll()
 }
 

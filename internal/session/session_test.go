@@ -650,9 +650,11 @@ func TestARenewalIsVerifiedThoughTheConsumerHasLeftSomethingOut(t *testing.T) {
 		p.b.undelivered = slices.DeleteFunc(p.b.undelivered, func(ch session.Change) bool { return slices.Contains(sequences, ch.Revision) })
 	}
 	renew := func() (left time.Duration) {
-		p.now = p.now.Add(5 * time.Second)
-		left = p.Left(p.now)
-		p.decide()
+		own := session.SessionKey(p.ID())
+		for before := p.b.stored[own].Revision; p.b.stored[own].Revision == before; p.decide() {
+			p.now = p.now.Add(100 * time.Millisecond)
+			left = p.Left(p.now)
+		}
 		return left
 	}
 	replaced, expired := put("x"), uint64(0)
@@ -673,6 +675,53 @@ func TestARenewalIsVerifiedThoughTheConsumerHasLeftSomethingOut(t *testing.T) {
 	p.decide()
 	p.deliver()
 	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()), "by the next renewal")
+
+	replaced = put("x")
+	renew()
+	leaveOut(replaced)
+	p.deliver()
+	leaveOut(put("z"))
+	put("x")
+	p.deliver()
+	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()), "though something else has been left out since")
+}
+
+// A renewal that is stored while everything is read may come after a change that is left out, though the claim is shown as it was before.
+func TestARenewalThatIsStoredDuringAReadProvesNothing(t *testing.T) {
+	for name, shows := range map[string]bool{"the read shows it": true, "it is delivered next": false} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p, c := newProcess(t, "k")
+			before := p.b.stored[session.ClaimKey("k")]
+			p.MayHaveMissed(p.now)
+			next := func() session.Op {
+				for {
+					if ops, _ := p.Next(p.now); len(ops) > 0 {
+						return ops[0]
+					}
+					p.now = p.now.Add(100 * time.Millisecond)
+				}
+			}
+			read := next()
+			g.Expect(read.Kind).To(Equal(session.Follow))
+			p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator", Instance: "x"}, false) // is left out
+			op := next()
+			left := p.Left(p.now)
+			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+			renewal := p.b.stored[op.Key]
+			g.Expect(op.Key).To(Equal(session.SessionKey(p.ID())))
+			r := session.Result{Outcome: core.Applied, Position: renewal.Revision - 1, Created: p.b.created, Changes: []session.Change{before}}
+			if shows {
+				r.Position, r.Changes = renewal.Revision, append(r.Changes, renewal)
+			}
+			p.Done(p.now, read.ID, &r)
+			if !shows {
+				p.Seen(p.now, &renewal)
+			}
+			g.Expect(p.leads(c)).To(BeTrue())
+			g.Expect(p.Left(p.now)).To(Equal(left))
+		})
+	}
 }
 
 // The bucket was made again, and a claim in it happens to have the revision over which the session takes the key.

@@ -31,12 +31,31 @@ type gaps struct {
 // gap is one of them, from the first sequence to the last.
 type gap struct{ number, first, last uint64 }
 
+// maxGaps bounds how many gaps are open. Of more it is not remembered where they are.
+const maxGaps = 1000
+
 // notice takes note that the next sequence that was delivered is not the one that comes first.
 func (g *gaps) notice(first, delivered uint64) {
-	if delivered > first {
+	switch {
+	case delivered <= first:
+	case len(g.open) == maxGaps:
+		g.open = nil
+		g.distrust()
+	default:
 		g.noticed++
 		g.open = append(g.open, gap{g.noticed, first, delivered - 1})
 	}
+}
+
+// distrust notes a gap of which nobody knows where it is, so that only a renewal ends it that is sent from now on.
+func (g *gaps) distrust() {
+	g.noticed++
+	g.open = append(g.open, gap{g.noticed, 1, 0})
+}
+
+// anyOf reports whether one of the gaps is open that were noticed when there had been so many.
+func (g *gaps) anyOf(noticed uint64) bool {
+	return slices.ContainsFunc(g.open, func(open gap) bool { return open.number <= noticed })
 }
 
 // end takes note of what has replaced the change of a sequence.
