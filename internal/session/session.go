@@ -344,9 +344,7 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 			s.historyWentBack(now, SessionKey(s.id), r.Revision)
 		}
 		s.stand(now, r.Revision)
-		if t.revision == 0 {
-			s.readBy(now.Add(verifyTime), r.Revision)
-		}
+		s.readBy(now.Add(verifyTime), r.Revision)
 	case s.step == Opening && (r.Outcome == core.Refused || r.Outcome == core.Failed):
 		s.enter(NotOpen)
 		s.renewAt = now.Add(s.Timing.RequestTimeout()/4 + s.Random(s.Timing.RequestTimeout()/4))
@@ -418,9 +416,6 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 		s.passed, t.revision = passed{t.position, ch.Revision}, ch.Revision
 		renewal := *t
 		s.delivered, s.waitsFor = &renewal, s.gaps.noticed
-		if len(s.missing) == 0 {
-			s.readAt = time.Time{}
-		}
 		if s.gaps.endAt(t.gaps); len(s.gaps.open) > 0 { // the next one ends them, if nothing else does
 			s.renewAt = earlier(s.renewAt, now.Add(calmDelay))
 		}
@@ -464,6 +459,9 @@ func (s *Session) verify(now time.Time) {
 			s.tries = append([]try(nil), s.tries[i+1:]...)
 			break
 		}
+	}
+	if len(s.missing) == 0 {
+		s.readAt = time.Time{}
 	}
 	if len(s.tries) == 0 {
 		s.renewAt = t.sent.Add(s.Timing.Interval)
@@ -557,7 +555,7 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	case now.Before(due):
 		return due
 	}
-	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is delivered before
+	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is verified before
 	op := s.request(Op{Kind: Follow, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, nil)
 	s.reading = op
 	s.waiting[op] = func(now time.Time, r *Result) {
@@ -610,7 +608,7 @@ func (s *Session) read(now time.Time, r *Result) {
 	if len(s.missing) > 0 {
 		s.readBy(now.Add(readPause), 0)
 	}
-	s.position, s.gaps.open = r.Position, nil
+	s.position, s.gaps.open, s.delivered = r.Position, nil, nil
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {
 	case own != nil:

@@ -32,7 +32,11 @@ func newBucket(created int64) *bucket {
 
 func (b *bucket) put(key string, r record.Record, unconditional bool) uint64 {
 	b.position++
-	b.stored[key] = session.Change{Key: key, Revision: b.position, Replaced: b.stored[key].Revision, Unconditional: unconditional, Record: r}
+	ch := session.Change{Key: key, Revision: b.position, Unconditional: unconditional, Record: r}
+	if !unconditional {
+		ch.Replaced = b.stored[key].Revision
+	}
+	b.stored[key] = ch
 	b.undelivered = append(b.undelivered, b.stored[key])
 	return b.position
 }
@@ -684,6 +688,57 @@ func TestARenewalIsVerifiedThoughTheConsumerHasLeftSomethingOut(t *testing.T) {
 	put("x")
 	p.deliver()
 	g.Expect(p.Left(p.now)).To(Equal(p.Timing.LeaseTime()), "though something else has been left out since")
+}
+
+// A client may overwrite a key all the time, and nothing says what has replaced what is left out of that.
+func TestASessionKeepsItsLeaseThoughSomethingIsLeftOutAllTheTime(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	for range 300 {
+		for range 2 {
+			p.b.put(session.ClaimKey("other"), record.Record{Name: "x"}, true)
+		}
+		p.b.undelivered = p.b.undelivered[1:]
+		p.goOn()
+		p.deliver()
+		p.now = p.now.Add(100 * time.Millisecond)
+		g.Expect(p.leads(c)).To(BeTrue())
+	}
+}
+
+// What has replaced the eviction is not delivered yet.
+func TestARenewalDoesNotCountThoughTheGapIsNotRememberedForWhichItWaits(t *testing.T) {
+	for name, happens := range map[string]func(p *process){
+		"because there are many more": func(p *process) {
+			for range 2000 {
+				p.b.position++ // is left out
+				p.b.put(session.SessionKey("y"), record.Record{Name: "y", Instance: "y", Attempt: "y.1"}, false)
+				ch := p.b.undelivered[len(p.b.undelivered)-1]
+				p.Seen(p.now, &ch)
+			}
+		},
+		"because everything is read, but for the claim and the renewal": func(p *process) {
+			p.b.put(session.ClaimKey("other"), record.Record{Name: "z", Instance: "z", Attempt: "z.1"}, false) // of a session that is not known
+			ch := p.b.undelivered[len(p.b.undelivered)-1]
+			p.Seen(p.now, &ch)
+			p.now = p.now.Add(250 * time.Millisecond)
+			ops, _ := p.Next(p.now)
+			i := slices.IndexFunc(ops, func(op session.Op) bool { return op.Kind == session.Follow })
+			p.Done(p.now, ops[i].ID, &session.Result{Outcome: core.Applied, Position: p.b.position, Created: p.b.created})
+			p.b.put(session.SessionKey("y"), record.Record{Name: "y", Instance: "y", Attempt: "y.1"}, false)
+			ch = p.b.undelivered[len(p.b.undelivered)-1]
+			p.Seen(p.now, &ch)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p, _, left, renewal := evicted(t)
+			before := p.now
+			p.Seen(p.now, &renewal)
+			happens(p)
+			g.Expect(p.Left(p.now)).To(BeNumerically("<=", left-p.now.Sub(before)))
+		})
+	}
 }
 
 // A renewal that is stored while everything is read may come after a change that is left out, though the claim is shown as it was before.

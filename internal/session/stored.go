@@ -31,17 +31,9 @@ type gaps struct {
 // gap is one of them, from the first sequence to the last.
 type gap struct{ number, first, last uint64 }
 
-// maxGaps bounds how many gaps are open. Of more it is not remembered where they are.
-const maxGaps = 1000
-
 // notice takes note that the next sequence that was delivered is not the one that comes first.
 func (g *gaps) notice(first, delivered uint64) {
-	switch {
-	case delivered <= first:
-	case len(g.open) == maxGaps:
-		g.open = nil
-		g.distrust()
-	default:
+	if delivered > first {
 		g.noticed++
 		g.open = append(g.open, gap{g.noticed, first, delivered - 1})
 	}
