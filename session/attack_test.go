@@ -100,15 +100,29 @@ func TestReleaseThatAStrangerForgesHasNoTwoLeadTheKey(t *testing.T) {
 	})
 }
 
+// led returns a session that leads the key k, and a stranger's access to the stream of the bucket.
+func led(f *fixture) (s *session.Session, e *election.Election, js jetstream.JetStream, stream jetstream.Stream) {
+	s = f.open("a")
+	e = f.start(s, "k")
+	time.Sleep(time.Second)
+	js = f.js()
+	stream, err := js.Stream(context.Background(), "KV_S")
+	f.Expect(err).NotTo(HaveOccurred())
+	return s, e, js, stream
+}
+
+// leadsOn expects that an election leads on for some leases.
+func leadsOn(f *fixture, e *election.Election) {
+	for range 100 {
+		time.Sleep(ttl / 20)
+		f.Expect(e.IsLeader()).To(BeTrue())
+	}
+}
+
 // The server takes from no client what looks like a delivery, for its reply subject is reserved. A sign of life looks like any message.
 func TestForgedDeliveryCostsASessionAReadAndNoKey(t *testing.T) {
 	play(t, func(f *fixture) {
-		s := f.open("a")
-		e := f.start(s, "k")
-		time.Sleep(time.Second)
-		js := f.js()
-		stream, err := js.Stream(context.Background(), "KV_S")
-		f.Expect(err).NotTo(HaveOccurred())
+		s, e, js, stream := led(f)
 		before := s.Status().Requests
 		for info := range stream.ListConsumers(context.Background()).Info() {
 			m := nats.NewMsg(info.Config.DeliverSubject)
@@ -118,27 +132,19 @@ func TestForgedDeliveryCostsASessionAReadAndNoKey(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		f.Expect(s.Status().Requests).To(BeNumerically("==", before+1), "it reads everything anew")
-		for range 100 {
-			time.Sleep(ttl / 20)
-			f.Expect(e.IsLeader()).To(BeTrue())
-		}
+		leadsOn(f, e)
 	})
 }
 
 func TestRecordThatLooksLikeASignOfLifeCostsASessionNothing(t *testing.T) {
 	play(t, func(f *fixture) {
-		s := f.open("a")
-		e := f.start(s, "k")
-		time.Sleep(time.Second)
+		s, e, js, _ := led(f)
 		m := nats.NewMsg("$KV.S.c.other")
 		m.Header.Set("Status", "100")
-		_, err := f.js().PublishMsg(context.Background(), m)
+		_, err := js.PublishMsg(context.Background(), m)
 		f.Expect(err).NotTo(HaveOccurred())
 		before := s.Status().Requests
-		for range 100 {
-			time.Sleep(ttl / 20)
-			f.Expect(e.IsLeader()).To(BeTrue())
-		}
+		leadsOn(f, e)
 		f.Expect(s.Status().Requests-before).To(BeNumerically("<", 30), "it renews its lease")
 	})
 }
@@ -146,13 +152,9 @@ func TestRecordThatLooksLikeASignOfLifeCostsASessionNothing(t *testing.T) {
 // Anybody who may make a consumer of a stream of his own has the server deliver from it to any subject, and who may read has it answer there.
 func TestWhatOtherStreamsDeliverToASessionCountsForNothing(t *testing.T) {
 	play(t, func(f *fixture) {
-		s := f.open("a")
-		e := f.start(s, "k")
-		time.Sleep(time.Second)
-		js, ctx := f.js(), context.Background()
-		stream, err := js.Stream(ctx, "KV_S")
-		f.Expect(err).NotTo(HaveOccurred())
-		_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"a", "b"}, Storage: jetstream.MemoryStorage, AllowDirect: true})
+		_, e, js, stream := led(f)
+		ctx := context.Background()
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"a", "b"}, Storage: jetstream.MemoryStorage, AllowDirect: true})
 		f.Expect(err).NotTo(HaveOccurred())
 		_, err = js.Publish(ctx, "a", nil)
 		f.Expect(err).NotTo(HaveOccurred())
@@ -168,10 +170,7 @@ func TestWhatOtherStreamsDeliverToASessionCountsForNothing(t *testing.T) {
 			f.Expect(err).NotTo(HaveOccurred())
 			f.Expect(js.Conn().PublishRequest("$JS.API.DIRECT.GET.OTHER.b", inbox, nil)).To(Succeed())
 		}
-		for range 100 {
-			time.Sleep(ttl / 20)
-			f.Expect(e.IsLeader()).To(BeTrue())
-		}
+		leadsOn(f, e)
 		_, after := stored(f, js, "$KV.S.c.k")
 		f.Expect(after).To(Equal(before))
 	})
@@ -179,15 +178,10 @@ func TestWhatOtherStreamsDeliverToASessionCountsForNothing(t *testing.T) {
 
 func TestBucketThatIsGivenAnAgeLimitIsNotLedIn(t *testing.T) {
 	play(t, func(f *fixture) {
-		s := f.open("a")
-		e := f.start(s, "k")
-		time.Sleep(time.Second)
-		js, ctx := f.js(), context.Background()
-		stream, err := js.Stream(ctx, "KV_S")
-		f.Expect(err).NotTo(HaveOccurred())
-		cfg := stream.CachedInfo().Config
+		s, e, js, stream := led(f)
+		ctx, cfg := context.Background(), stream.CachedInfo().Config
 		cfg.MaxAge = time.Hour
-		_, err = js.UpdateStream(ctx, cfg)
+		_, err := js.UpdateStream(ctx, cfg)
 		f.Expect(err).NotTo(HaveOccurred())
 		_, err = session.Open(ctx, js, config("b"))
 		f.Expect(err).To(MatchError(election.ErrBucketUnsuitable))

@@ -62,8 +62,8 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 // sample every 2 ms, and a leader may take a quarter of the TTL to renew.
 const busyGap = 50 * time.Millisecond
 
-// drillWith runs a drill on processes, which must pass and leave no files behind, and returns its report. On a host that is too busy for the time limits of a drill it
-// repeats a drill that failed by those alone, with twice the times. Whatever else a drill finds fails the test at once.
+// drillWith runs a drill on processes, which must pass and leave no files behind, and returns its report. On a host that is too busy for the time
+// limits of a drill it repeats a drill that failed by those alone, with twice the times. Whatever else a drill finds fails the test at once.
 func drillWith(t *testing.T, args ...string) *chaos.Report {
 	t.Helper()
 	return drillInTime(t, func(*chaos.Report) bool { return true }, args...)
