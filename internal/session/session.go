@@ -264,7 +264,7 @@ func (s *Session) goOn(now time.Time) (until time.Time) {
 
 // renewIfDue renews the session if that is due.
 func (s *Session) renewIfDue(now time.Time) (until time.Time) {
-	if n := len(s.tries); n > 0 && !s.tries[n-1].over && s.tries[n-1].revision == 0 {
+	if s.awaited() != nil {
 		return time.Time{}
 	}
 	due := s.renewAt
@@ -388,6 +388,14 @@ func (s *Session) try(attempt string) *try {
 		if s.tries[i].attempt == attempt {
 			return &s.tries[i]
 		}
+	}
+	return nil
+}
+
+// awaited returns the last write of the session's record if it has neither been answered nor delivered; nil otherwise.
+func (s *Session) awaited() *try {
+	if n := len(s.tries); n > 0 && !s.tries[n-1].over && s.tries[n-1].revision == 0 {
+		return &s.tries[n-1]
 	}
 	return nil
 }
@@ -549,10 +557,13 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	if s.position > 0 {
 		due = earlier(due, s.slowReadAt)
 	}
-	switch {
-	case due.IsZero() || s.reading != 0:
+	if due.IsZero() || s.reading != 0 {
 		return time.Time{}
-	case now.Before(due):
+	}
+	if t := s.awaited(); t != nil && s.step == Open { // the read would prove nothing by it
+		due = timeutil.Later(due, t.sent.Add(s.Timing.RequestTimeout()/4))
+	}
+	if now.Before(due) {
 		return due
 	}
 	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is verified before

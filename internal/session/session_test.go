@@ -706,6 +706,69 @@ func TestASessionKeepsItsLeaseThoughSomethingIsLeftOutAllTheTime(t *testing.T) {
 	}
 }
 
+// Each read shows a claim of one more session that is not known, so that another is to follow. A renewal that is not answered when a read begins proves nothing
+// by it.
+func TestASessionOnASlowLinkKeepsItsLeaseThoughEachReadMissesSomething(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	const half = 200 * time.Millisecond // of a round trip
+	type event struct {
+		at time.Time
+		do func()
+	}
+	var events []event
+	after := func(d time.Duration, do func()) { events = append(events, event{p.now.Add(d), do}) }
+	consumer, reads := 0, 0
+	deliver := func() {
+		changes, to := p.b.undelivered, consumer
+		p.b.undelivered = nil
+		after(half, func() {
+			for i := range changes {
+				if to == consumer && to != 0 {
+					p.Seen(p.now, &changes[i])
+				}
+			}
+		})
+	}
+	p.MayHaveMissed(p.now)
+	for end := p.now.Add(3 * p.Timing.TTL); p.now.Before(end); p.now = p.now.Add(10 * time.Millisecond) {
+		for len(events) > 0 && !p.now.Before(events[0].at) {
+			next := events[0]
+			events = events[1:]
+			next.do()
+			slices.SortStableFunc(events, func(a, b event) int { return a.at.Compare(b.at) })
+		}
+		ops, _ := p.Next(p.now)
+		for _, op := range ops {
+			if op.Kind == session.Follow {
+				consumer = 0
+				reads++
+				after(3*half, func() {
+					consumer = reads
+					id := fmt.Sprint("gone-", reads)
+					p.b.put(session.ClaimKey(id), record.Record{Name: "x", Instance: id, Attempt: id + ".1"}, false)
+					p.b.undelivered = nil
+					r := session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(p.b.stored)), Position: p.b.position, Created: p.b.created}
+					after(half, func() { p.Done(p.now, op.ID, &r) })
+				})
+				continue
+			}
+			after(half, func() {
+				revision := p.b.put(op.Key, record.Parse(op.Value, 0), false)
+				deliver()
+				after(half, func() { p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: revision}) })
+			})
+		}
+		for range p.Touched() {
+			c.Next(p.now)
+		}
+		p.Show(p.now)
+		slices.SortStableFunc(events, func(a, b event) int { return a.at.Compare(b.at) })
+		g.Expect(p.leads(c)).To(BeTrue())
+	}
+	g.Expect(reads).To(BeNumerically(">", 10))
+}
+
 // What has replaced the eviction is not delivered yet.
 func TestARenewalDoesNotCountThoughTheGapIsNotRememberedForWhichItWaits(t *testing.T) {
 	for name, happens := range map[string]func(p *process){
