@@ -425,7 +425,7 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 		renewal := *t
 		s.delivered, s.waitsFor = &renewal, s.gaps.noticed
 		if s.gaps.endAt(t.gaps); len(s.gaps.open) > 0 { // the next one ends them, if nothing else does
-			s.renewAt = earlier(s.renewAt, now.Add(calmDelay))
+			s.renewAt = earlier(s.renewAt, now.Add(min(time.Duration(len(s.tries))*calmDelay, s.pause(now))))
 		}
 	case ch.Revision == s.revision: // it was verified before
 	case ch.Record.Instance == s.id && ch.Record.ClosedBy == "" && ch.Record.Released.IsZero():

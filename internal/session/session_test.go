@@ -706,6 +706,25 @@ func TestASessionKeepsItsLeaseThoughSomethingIsLeftOutAllTheTime(t *testing.T) {
 	}
 }
 
+// Renewals that wait for what is left out must not have other sessions miss something, and so on.
+func TestARenewalThatWaitsIsNotFollowedByMoreAndMore(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	p.campaign("another") // which a renewal is to prove
+	last, renewals := p.b.position, 0
+	for range 200 { // milliseconds: the session does not read everything before
+		p.b.position++ // is left out
+		p.goOn()
+		if r := p.b.stored[session.SessionKey(p.ID())].Revision; r > last {
+			last, renewals = r, renewals+1
+		}
+		p.deliver()
+		p.now = p.now.Add(time.Millisecond)
+	}
+	g.Expect(renewals).To(BeNumerically("<=", 6))
+	g.Expect(p.leads(c)).To(BeTrue())
+}
+
 // Each read shows a claim of one more session that is not known, so that another is to follow. A renewal that is not answered when a read begins proves nothing
 // by it.
 func TestASessionOnASlowLinkKeepsItsLeaseThoughEachReadMissesSomething(t *testing.T) {
