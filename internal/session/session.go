@@ -96,7 +96,7 @@ type try struct {
 	sent     time.Time
 	position uint64 // up to where everything was known then
 	gaps     uint64 // how many gaps had been noticed then
-	revision uint64 // by which it was delivered; 0 before
+	revision uint64 // by which it is stored, once that is known
 	over     bool   // it was answered, or will not be
 }
 
@@ -343,6 +343,7 @@ func (s *Session) written(now time.Time, attempt string, r *Result) {
 			s.revision = 0
 			s.historyWentBack(now, SessionKey(s.id), r.Revision)
 		}
+		t.revision = r.Revision
 		s.stand(now, r.Revision)
 		s.readBy(now.Add(verifyTime), r.Revision)
 	case s.step == Opening && (r.Outcome == core.Refused || r.Outcome == core.Failed):
@@ -387,6 +388,16 @@ func (s *Session) try(attempt string) *try {
 	for i := range s.tries {
 		if s.tries[i].attempt == attempt {
 			return &s.tries[i]
+		}
+	}
+	return nil
+}
+
+// storedBy returns the write that stored a revision; nil if it is verified, or none is known to have.
+func (s *Session) storedBy(revision uint64) *try {
+	for _, t := range s.tries {
+		if t.revision == revision && revision > 0 {
+			return &t
 		}
 	}
 	return nil
@@ -560,7 +571,7 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	if due.IsZero() || s.reading != 0 {
 		return time.Time{}
 	}
-	if t := s.awaited(); t != nil && s.step == Open { // the read would prove nothing by it
+	if t := s.awaited(); t != nil && s.step == Open { // the read would not prove it, and another consumer would take the place of that which is to deliver it
 		due = timeutil.Later(due, t.sent.Add(s.Timing.RequestTimeout()/4))
 	}
 	if now.Before(due) {
@@ -623,9 +634,12 @@ func (s *Session) read(now time.Time, r *Result) {
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {
 	case own != nil:
-		// What was stored while everything was read may be left out: a renewal that was, too, proves nothing.
-		if s.ownSeen(now, own); own.Revision > s.readOver || s.lacksOwn() {
+		switch s.ownSeen(now, own); {
+		case s.delivered == nil:
+		case s.lacksOwn():
 			s.delivered, s.renewAt = nil, earlier(s.renewAt, now.Add(calmDelay))
+		case own.Revision > s.readOver: // what was stored while everything was read may be left out, so that only the renewal counts that was known before
+			s.delivered, s.renewAt = s.storedBy(s.readOver), earlier(s.renewAt, now.Add(calmDelay))
 		}
 		s.verify(now)
 	case s.step == Open && anew:
@@ -718,7 +732,8 @@ func (s *Session) Seen(now time.Time, ch *Change) {
 	case ch.Key != SessionKey(s.id):
 		s.apply(now, ch)
 	case s.position == 0: // what was stored before is not known yet: a read tells it
-		if s.renewal(ch) != nil { // else it is over, or somebody else wrote
+		if t := s.renewal(ch); t != nil { // else it is over, or somebody else wrote
+			t.revision = ch.Revision
 			s.stand(now, ch.Revision)
 		}
 	default: // everything before it has been delivered
