@@ -479,7 +479,7 @@ func (s *Session) verify(now time.Time) {
 			break
 		}
 	}
-	if len(s.missing) == 0 {
+	if len(s.missing) == 0 && now.Before(s.readAt) {
 		s.readAt = time.Time{}
 	}
 	if len(s.tries) == 0 {

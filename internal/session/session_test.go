@@ -757,6 +757,32 @@ func TestASessionOnASlowLinkKeepsItsLeaseThoughOneReadFollowsTheOther(t *testing
 	}
 }
 
+// Why a claim was refused is to be read, though that waits for a renewal, and the renewal is verified.
+func TestAReadThatIsDueIsNotForgottenBecauseARenewalIsVerified(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.applied = func(key string) core.Outcome {
+		if key == session.ClaimKey("x") {
+			return core.Refused
+		}
+		return core.Applied
+	}
+	c := p.campaign("x")
+	position := p.b.position
+	p.decide()
+	p.decide()
+	p.b.undelivered, p.b.position = nil, position
+	p.now = p.now.Add(5 * time.Second)
+	ops, _ := p.Next(p.now)
+	g.Expect(ops).To(HaveLen(1), "a renewal")
+	c.Next(p.now)
+	p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)
+	p.deliver()
+	reads := p.b.reads
+	p.decide()
+	g.Expect(p.b.reads).To(Equal(reads + 1))
+}
+
 // A claim is taken meanwhile, so that another renewal follows before the read has ended.
 func TestAReadProvesTheRenewalThatWasAnsweredBefore(t *testing.T) {
 	g := NewWithT(t)

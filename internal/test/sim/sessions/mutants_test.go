@@ -155,8 +155,8 @@ var mutants = []mutation.Mutant{
 	}}},
 	{Name: "read everything at each renewal", Promise: "P9", Patches: []mutation.Patch{{
 		"internal/session/session.go",
-		"	if len(s.missing) == 0 {\n		s.readAt = time.Time{}\n	}\n",
-		"	if len(s.missing) == 0 {\n		s.readAt = time.Time{}\n	}; if MUTANT { s.readAt = now }\n",
+		"	if len(s.missing) == 0 && now.Before(s.readAt) {\n		s.readAt = time.Time{}\n	}\n",
+		"	if len(s.missing) == 0 && now.Before(s.readAt) {\n		s.readAt = time.Time{}\n	}; if MUTANT { s.readAt = now }\n",
 	}}},
 	{Name: "never close a session whose lease has lapsed", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/session/session.go",
