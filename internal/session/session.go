@@ -630,6 +630,9 @@ func (s *Session) read(now time.Time, r *Result) {
 	if len(s.missing) > 0 {
 		s.readBy(now.Add(readPause), 0)
 	}
+	if s.revision > r.Position { // it was answered while everything was read, and the consumer may not deliver it
+		s.readBy(now.Add(verifyTime), s.revision)
+	}
 	s.position, s.gaps.open, s.delivered = r.Position, nil, nil
 	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
 	switch {

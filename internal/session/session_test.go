@@ -783,6 +783,23 @@ func TestAReadThatIsDueIsNotForgottenBecauseARenewalIsVerified(t *testing.T) {
 	g.Expect(p.b.reads).To(Equal(reads + 1))
 }
 
+// A replica that falls behind while everything is read may go on to deliver signs of life only.
+func TestARenewalThatIsAnsweredDuringAReadIsReadIfItIsNotDelivered(t *testing.T) {
+	g := NewWithT(t)
+	p, _ := newProcess(t, "k")
+	p.now = p.now.Add(5 * time.Second)
+	left := p.Left(p.now)
+	p.MayHaveMissed(p.now)
+	shown, position := slices.Collect(maps.Values(p.b.stored)), p.b.position
+	ops, _ := p.Next(p.now)
+	g.Expect(ops).To(HaveLen(2), "a read and a renewal")
+	p.Done(p.now, ops[1].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[1].Key, record.Parse(ops[1].Value, 0), false)})
+	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Changes: shown, Position: position, Created: p.b.created})
+	p.b.undelivered = nil
+	p.pass(500 * time.Millisecond)
+	g.Expect(p.Left(p.now)).To(BeNumerically(">", left))
+}
+
 // A claim is taken meanwhile, so that another renewal follows before the read has ended.
 func TestAReadProvesTheRenewalThatWasAnsweredBefore(t *testing.T) {
 	g := NewWithT(t)
