@@ -177,7 +177,6 @@ func TestCheckSaysWhyNobodyLeadsAndWhatToDo(t *testing.T) {
 func TestKeysAndNamesAreQuotedInSentences(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
-	f.Put("nobody", clitest.LeaderRecord("nobody", nil))
 	for _, c := range []struct{ args, says string }{
 		{"wait nobody", `"nobody" leads "nobody", term 7`},
 		{"check nobody --as observer", `OK  "nobody" leads "nobody", renewed `},
@@ -190,6 +189,7 @@ func TestKeysAndNamesAreQuotedInSentences(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) { // a second each, in which candidates could answer
 			t.Parallel()
+			f.Put("nobody", clitest.LeaderRecord("nobody", nil)) // not sooner: a subtest that runs beside others may begin late
 			args := f.withServer(strings.Fields(c.args))
 			if own, program, found := strings.Cut(c.args, " -- "); found {
 				args = append(f.withServer(strings.Fields(own)), "--", program)
