@@ -33,7 +33,7 @@
 //   - P7: only a candidate leads whose run has not returned.
 //   - P8: in the quiet every key is led, and within a second of the end of the last leader's work if that was stopped, resigned the key, or handed it over:
 //     then by another, or by the one to which it was handed over. If the work goes on, another leads a lease after the release timeout. All runs return.
-//   - P9: no process makes more requests in the quiet than its renewals, or many in one instant.
+//   - P9: no process makes more requests in the quiet than its renewals, and one for each session that is over, or many in one instant.
 //
 // Two processes that go on with one session are not simulated.
 package sessions
