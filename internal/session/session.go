@@ -16,7 +16,7 @@ import (
 const (
 	// expiryTTLs is after how many TTLs the server removes the record of a session that is not renewed.
 	expiryTTLs = 4
-	// verifyTime is how long after the answer to a renewal the consumer may take to deliver it. Then everything is read.
+	// verifyTime is how long after the answer to a renewal the consumer may take to deliver it. Then everything is to be read.
 	verifyTime = 250 * time.Millisecond
 	// slowRead is after how many TTLs, at least, everything is read although nothing asks for it: history may have gone back, and what was stored since have
 	// sequences that were delivered before.
@@ -57,7 +57,7 @@ type Session struct {
 	lease      *core.Lease                 // by the last renewal that is verified; nil before the first
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
-	delivered  *try                        // the last renewal that was delivered, if it is not verified yet
+	delivered  *try                        // the last renewal that was delivered, or that a read proves, if it is not verified yet
 	waitsFor   uint64                      // it is once those gaps have ended: so many had been noticed when it was delivered
 	passed     passed                      // by the last renewal that was delivered
 	renewAt    time.Time                   // when to renew, or to open
@@ -571,13 +571,13 @@ func (s *Session) readIfDue(now time.Time) (until time.Time) {
 	if due.IsZero() || s.reading != 0 {
 		return time.Time{}
 	}
-	if t := s.awaited(); t != nil && s.step == Open { // the read would not prove it, and another consumer would take the place of that which is to deliver it
+	if t := s.awaited(); t != nil && s.step == Open { // the read would not prove it, and the consumer that may deliver it would end
 		due = timeutil.Later(due, t.sent.Add(s.Timing.RequestTimeout()/4))
 	}
 	if now.Before(due) {
 		return due
 	}
-	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is verified before
+	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is verified soon
 	op := s.request(Op{Kind: Follow, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, nil)
 	s.reading = op
 	s.waiting[op] = func(now time.Time, r *Result) {
