@@ -618,7 +618,7 @@ func (s *Session) read(now time.Time, r *Result) {
 	s.correct(now, stored, r.Position, anew)
 	s.position = 0 // the consumer may be behind: it is no contradiction if several changes of a key are seen at once
 	for i := range r.Changes {
-		if ch := &r.Changes[i]; ch != own && !s.isBehind(ch, r.Position) {
+		if ch := &r.Changes[i]; ch.Key != SessionKey(s.id) && !s.isBehind(ch, r.Position) { // the own record may be shown twice, if it is renewed meanwhile
 			s.apply(now, ch)
 		}
 	}

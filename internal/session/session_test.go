@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -820,6 +821,30 @@ func TestAReadProvesTheRenewalThatWasAnsweredBefore(t *testing.T) {
 	shown := slices.Collect(maps.Values(p.b.stored))
 	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Changes: shown, Position: p.b.position, Created: p.b.created})
 	g.Expect(p.Left(p.now)).To(BeNumerically(">", left))
+}
+
+// It is renewed because a claim was taken since. It would be taken for another session that has the next claim, and be closed once its lease has lapsed.
+func TestAReadMayShowTheOwnRecordTwice(t *testing.T) {
+	g := NewWithT(t)
+	p, c := newProcess(t, "k")
+	p.campaign("x")
+	p.decide()
+	p.decide()
+	shown := slices.SortedFunc(maps.Values(p.b.stored), func(a, b session.Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	p.MayHaveMissed(p.now)
+	p.now = p.now.Add(250 * time.Millisecond)
+	ops, _ := p.Next(p.now)
+	g.Expect(ops).To(HaveLen(2), "a read and a renewal")
+	p.b.undelivered = nil
+	p.Done(p.now, ops[1].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[1].Key, record.Parse(ops[1].Value, 0), false)})
+	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Changes: append(shown, p.b.undelivered...), Position: p.b.position, Created: p.b.created})
+	p.b.undelivered = nil
+	p.campaign("next")
+	p.pass(time.Second)
+	reads := p.b.reads
+	p.pass(2 * p.Timing.TTL)
+	g.Expect(p.b.reads).To(Equal(reads))
+	g.Expect(p.leads(c)).To(BeTrue())
 }
 
 // slowLink is a link between a process and its server. A read takes two round trips, and shows what is stored after one and a half.
