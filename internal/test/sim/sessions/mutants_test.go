@@ -153,6 +153,11 @@ var mutants = []mutation.Mutant{
 		"		case o.status == open && isGone(SessionKey(id)):\n			o.status, o.closedAt",
 		"		case !MUTANT && o.status == open && isGone(SessionKey(id)):\n			o.status, o.closedAt",
 	}}},
+	{Name: "take the own record for one of another session if a read shows it twice", Promise: "P9", Patches: []mutation.Patch{{
+		"internal/session/session.go",
+		"ch.Key != SessionKey(s.id) && !s.isBehind(ch, r.Position)",
+		"(ch.Key != SessionKey(s.id) || MUTANT && ch != own) && !s.isBehind(ch, r.Position)",
+	}}},
 	{Name: "read everything at each renewal", Promise: "P9", Patches: []mutation.Patch{{
 		"internal/session/session.go",
 		"	if len(s.missing) == 0 && now.Before(s.readAt) {\n		s.readAt = time.Time{}\n	}\n",

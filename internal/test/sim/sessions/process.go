@@ -228,10 +228,19 @@ func (p *process) call(op *session.Op) {
 		if f.replyLost || w.Now.Before(p.cutUntil) {
 			return
 		}
+		takes := w.script.latency
 		if f.stale == 0 {
-			w.After(w.dice.UpTo(w.script.latency), func() { leftOut = !p.leftOut && w.server.leaveOut(&r) })
+			after := uint64(0)
+			if o.Kind == session.Follow && !w.quiet && w.dice.Chance(0.3) { // it takes a while, and shows what is stored meanwhile
+				takes += w.dice.UpTo(maxBehind)
+				w.After(w.dice.UpTo(takes), func() {
+					after = r.Position
+					w.server.readOn(&r)
+				})
+			}
+			w.After(w.dice.UpTo(takes), func() { leftOut = !p.leftOut && w.server.leaveOut(&r, after) })
 		}
-		w.After(w.script.latency+f.replyDelay, func() { answer(r) })
+		w.After(takes+f.replyDelay, func() { answer(r) })
 	})
 }
 

@@ -133,12 +133,31 @@ func (s *server) read(ago time.Duration, atLeast uint64) session.Result {
 	return r
 }
 
-// leaveOut leaves out of a read what was replaced before the consumer came to it, though what replaced it was stored only after the read had ended.
-func (s *server) leaveOut(r *session.Result) (some bool) {
+// readOn adds to a read what has been stored since.
+func (s *server) readOn(r *session.Result) {
+	if r.Outcome != core.Applied || !s.created.Equal(r.Created) {
+		return
+	}
+	var more []*entry
+	for _, e := range s.keys {
+		if e.Revision > r.Position {
+			more = append(more, e)
+		}
+	}
+	sortEntries(more)
+	for _, e := range more {
+		r.Changes = append(r.Changes, e.Change)
+	}
+	r.Position = max(r.Position, s.sequence)
+}
+
+// leaveOut leaves out of a read what was replaced before the consumer came to it, though what replaced it was stored only after the read had ended. The consumer
+// had come to a sequence before that.
+func (s *server) leaveOut(r *session.Result, after uint64) (some bool) {
 	before := len(r.Changes)
 	r.Changes = slices.DeleteFunc(r.Changes, func(ch session.Change) bool {
 		e := s.keys[ch.Key]
-		return e != nil && e.Revision > r.Position
+		return ch.Revision > after && e != nil && e.Revision > r.Position
 	})
 	return len(r.Changes) < before
 }
