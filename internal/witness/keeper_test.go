@@ -171,6 +171,9 @@ func TestWitnessWritesNothingOverWhatItsTermDidNotWrite(t *testing.T) {
 		"another term of the same instance": func(*holder) func(*record.Record) {
 			return func(r *record.Record) { r.Commitment = record.NewSecret().Commitment() }
 		},
+		"another session, which closed it": func(*holder) func(*record.Record) {
+			return func(r *record.Record) { r.ClosedBy = "b.1" }
+		},
 		"another instance": func(*holder) func(*record.Record) { return func(r *record.Record) { r.Instance = "b.1" } },
 		"a release by the term itself": func(h *holder) func(*record.Record) {
 			return func(r *record.Record) { r.Released, r.Secret, r.Reason = time.Now(), h.term.Secret, "stopped" }

@@ -71,7 +71,7 @@ func prefixOf(api string) string {
 
 // wrote reports whether a record was written in this term.
 func (t *Term) wrote(r *record.Record) bool {
-	return r.Instance == t.Instance && r.Commitment.OpenedBy(t.Secret)
+	return r.Instance == t.Instance && r.ClosedBy == "" && r.Commitment.OpenedBy(t.Secret)
 }
 
 // releaseOf returns the release of the term over the given record, as its holder would write it, but for what the holder alone knew: whom it
