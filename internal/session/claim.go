@@ -325,7 +325,7 @@ func (c *Claim) take(now time.Time, st *storedClaim, ends time.Time) {
 	}
 	s.doubtful[r.Attempt] = d
 	c.write(r, st.revision, limit, func(now time.Time, outcome core.Outcome) {
-		if outcome != core.Unknown {
+		if outcome == core.Applied || outcome == core.Failed { // a server may refuse that takes itself for the leader, and the leader store it
 			delete(s.doubtful, r.Attempt)
 		}
 		if c.step != Taking {

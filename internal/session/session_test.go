@@ -580,35 +580,40 @@ func TestThatAnEarlierBucketIsSettledProvesNothing(t *testing.T) {
 	}
 }
 
-// The session does not know of the claim, for neither the answer nor the change was delivered. Its release says how long a successor waits for leaders before.
+// The session does not know of the claim, for neither the answer nor the change was delivered; or a server refused it that takes itself for the leader, and the leader
+// stored it. Its release says how long a successor waits for leaders before.
 func TestTheReleaseOfASessionCoversAClaimOfWhichItDoesNotKnow(t *testing.T) {
-	g := NewWithT(t)
-	p, led := newProcess(t, "k")
-	p.b.put(session.ClaimKey("other"), record.Record{Name: "an operator"}, true) // evicts a leader that does not know of it yet
-	p.deliver()
-	c := p.campaign("other")
-	p.applied = func(key string) core.Outcome {
-		if key == session.ClaimKey("other") {
-			p.b.undelivered = nil
-			return core.Unknown
-		}
-		return core.Applied
-	}
-	p.goOn()
-	p.goOn()
-	g.Expect(p.b.stored[session.ClaimKey("other")].Record.Instance).To(Equal(p.ID()))
-	p.Close(p.now)
-	led.Notice(p.now, core.Stop{})
-	c.Notice(p.now, core.Stop{})
-	p.goOn()
-	g.Expect(p.Step()).To(Equal(session.Released))
+	for name, answer := range map[string]core.Outcome{"no answer": core.Unknown, "refused": core.Refused} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p, led := newProcess(t, "k")
+			p.b.put(session.ClaimKey("other"), record.Record{Name: "an operator"}, true) // evicts a leader that does not know of it yet
+			p.deliver()
+			c := p.campaign("other")
+			p.applied = func(key string) core.Outcome {
+				if key == session.ClaimKey("other") {
+					p.b.undelivered = nil
+					return answer
+				}
+				return core.Applied
+			}
+			p.goOn()
+			p.goOn()
+			g.Expect(p.b.stored[session.ClaimKey("other")].Record.Instance).To(Equal(p.ID()))
+			p.Close(p.now)
+			led.Notice(p.now, core.Stop{})
+			c.Notice(p.now, core.Stop{})
+			p.goOn()
+			g.Expect(p.Step()).To(Equal(session.Released))
 
-	q := open(t, p.b, "b", p.now)
-	d := q.campaign("other")
-	q.pass(p.Timing.LeaseTime())
-	g.Expect(d.Term().Lease.State).To(Equal(core.LeaderElect))
-	q.pass(p.Timing.TTL)
-	g.Expect(q.leads(d)).To(BeTrue())
+			q := open(t, p.b, "b", p.now)
+			d := q.campaign("other")
+			q.pass(p.Timing.LeaseTime())
+			g.Expect(d.Term().Lease.State).To(Equal(core.LeaderElect))
+			q.pass(p.Timing.TTL)
+			g.Expect(q.leads(d)).To(BeTrue())
+		})
+	}
 }
 
 // A consumer that is behind leaves out what was replaced: here, that an operator evicted the leader, for another session has taken the key since.
