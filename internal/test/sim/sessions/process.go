@@ -220,8 +220,10 @@ func (p *process) call(op *session.Op) {
 		switch {
 		case o.Kind == session.Follow:
 			r = w.server.read(f.stale, o.AtLeast)
-		case f.conflict:
-			r = session.Result{Outcome: core.Refused}
+		case f.conflict: // by a server that takes itself for the leader; the leader may store it
+			if r = (session.Result{Outcome: core.Refused}); w.dice.Chance(0.5) {
+				w.server.apply(q)
+			}
 		default:
 			r = w.server.apply(q)
 		}
@@ -303,7 +305,7 @@ const maxBehind = 100 * time.Millisecond
 
 // join makes the consumer. It delivers what is stored after the given sequence.
 func (x *consumer) join(after uint64) {
-	x.joined, x.behind, x.cursor = true, true, after
+	x.joined, x.behind, x.cursor, x.arrives = true, true, after, time.Time{}
 	x.joins++
 	x.catchUp()
 }
