@@ -152,6 +152,8 @@ var serverTroubles = []struct {
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HavePrefix("wait, if their servers were away: they catch up; else "))
 			stopWriting()
+			lags := func() (any, error) { return s.tryToFind("replicas-lagging", "--timeout", clitest.Timeout) }
+			s.Eventually(lags).WithTimeout(4*clitest.Timeout).Should(BeNil(), "though the network is slow")
 		}, "--timeout", clitest.Timeout)
 	}},
 	{"replicas-lagging", "the network to a server is slow", func(s *replicated) {

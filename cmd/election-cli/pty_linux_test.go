@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,28 +43,36 @@ func pty(t *testing.T) (user, terminal *os.File) {
 	return user, terminal
 }
 
+// textOn returns all that was written to a terminal, and closes it. One read may return a part.
+func textOn(t *testing.T, user, terminal *os.File) string {
+	t.Helper()
+	g := NewWithT(t)
+	g.Expect(terminal.Close()).To(Succeed())
+	text, err := io.ReadAll(user)
+	g.Expect(err).To(MatchError(syscall.EIO), "which is the end")
+	return string(text)
+}
+
 func TestLsFitsItsTerminal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
 	const key, name = "billing.invoices.nightly-reconciliation", "worker-7f9c6d5b8-x2kqz"
 	f.Put(key, clitest.LeaderRecord(name, nil))
-	user, terminal := pty(t)
 	for _, c := range []struct {
 		flags   []string
 		columns uint16
 		shown   bool
 	}{{nil, 80, false}, {nil, 200, true}, {[]string{"--wide"}, 80, true}} {
+		user, terminal := pty(t)
 		f.Expect(unix.IoctlSetWinsize(int(user.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns})).To(Succeed())
 		cmd, _, stderr := f.command(append([]string{"ls"}, c.flags...)...)
 		cmd.Stdout = terminal
 		f.Expect(cmd.Run()).To(Succeed(), stderr.String())
-		text := make([]byte, 1<<16)
-		n, err := user.Read(text)
-		f.Expect(err).NotTo(HaveOccurred())
-		f.Expect(strings.Contains(string(text[:n]), "Since")).To(Equal(c.shown || strings.Contains(string(text[:n]), "Left out")), string(text[:n]))
-		for line := range strings.Lines(string(text[:n])) {
+		text := textOn(t, user, terminal)
+		f.Expect(strings.Contains(text, "Since")).To(Equal(c.shown || strings.Contains(text, "Left out")), text)
+		for line := range strings.Lines(text) {
 			if len(c.flags) == 0 {
-				f.Expect(len([]rune(strings.TrimRight(line, "\r\n")))).To(BeNumerically("<=", c.columns), string(text[:n]))
+				f.Expect(len([]rune(strings.TrimRight(line, "\r\n")))).To(BeNumerically("<=", c.columns), text)
 			}
 		}
 	}
@@ -104,24 +114,20 @@ func TestATerminalGetsTablesAndColours(t *testing.T) {
 		cmd, _, _ := f.command("info", "jobs")
 		cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm", "NO_COLOR="+noColor)
 		f.Expect(cmd.Run()).To(Succeed())
-		text := make([]byte, 1<<16)
-		n, err := user.Read(text)
-		f.Expect(err).NotTo(HaveOccurred())
+		text := textOn(t, user, terminal)
 		if noColor == "" {
-			f.Expect(string(text[:n])).To(ContainSubstring("\x1b[1mElection jobs"))
+			f.Expect(text).To(ContainSubstring("\x1b[1mElection jobs"))
 		} else {
-			f.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b"))
+			f.Expect(text).NotTo(ContainSubstring("\x1b"))
 		}
-		f.Expect(string(text[:n])).NotTo(ContainSubstring("\x1b[5m"))
+		f.Expect(text).NotTo(ContainSubstring("\x1b[5m"))
 	}
 	user, terminal := pty(t)
 	cmd, _, _ := f.command("ls")
 	cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm")
 	f.Expect(cmd.Run()).To(Succeed())
-	text := make([]byte, 1<<16)
-	n, err := user.Read(text)
-	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(string(text[:n])).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
+	text := textOn(t, user, terminal)
+	f.Expect(text).To(And(HavePrefix("╭"), ContainSubstring("Elections in bucket LEADER_ELECTION"), ContainSubstring(`web-1\x1b[5m`)))
 }
 
 func TestCheckPrintsATableWhoseLinesEndBetweenWordsOnATerminal(t *testing.T) {
@@ -132,11 +138,9 @@ func TestCheckPrintsATableWhoseLinesEndBetweenWordsOnATerminal(t *testing.T) {
 	cmd, _, _ := f.command("check", "nobody")
 	cmd.Stdout, cmd.Env = terminal, append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
 	f.Expect(cmd.Run()).NotTo(Succeed())
-	text := make([]byte, 1<<16)
-	n, err := user.Read(text)
-	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(string(text[:n])).To(HavePrefix("CRITICAL  1 problem\r\n╭"))
-	f.Expect(string(text[:n])).To(MatchRegexp(`│ critical │ no-leader +│ nobody leads "nobody": no candidate answers\. Fix: +│`))
+	text := textOn(t, user, terminal)
+	f.Expect(text).To(HavePrefix("CRITICAL  1 problem\r\n╭"))
+	f.Expect(text).To(MatchRegexp(`│ critical │ no-leader +│ nobody leads "nobody": no candidate answers\. Fix: +│`))
 }
 
 func TestAnInterruptEndsAQuestion(t *testing.T) {
