@@ -41,7 +41,8 @@ func TestBlocksWorkOnALeafNodeWithTheDomainOfTheHub(t *testing.T) {
 		for _, purpose := range purposes {
 			t.Run(role+"/"+purpose, func(t *testing.T) {
 				t.Parallel()
-				NewWithT(t).Expect(runOnLeaf(t, configOf(page), checks[role][purpose])).To(BeEmpty())
+				works := func() string { return runOnLeaf(t, configOf(page), checks[role][purpose]) }
+				NewWithT(t).Eventually(works, time.Minute).Should(BeEmpty(), "though candidates of a busy host may be late to answer once")
 			})
 		}
 	}
