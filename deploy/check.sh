@@ -36,9 +36,10 @@ files() {
 	! grep -aq ld-linux "$cli" || fail "the binary is not static"
 
 	step "candidates report the version of the command"
+	touch "$tmp/campaign" # which is read before the shell opens it for the command
 	"$cli" campaign versions --embedded --json >"$tmp/campaign" 2>/dev/null &
 	candidate=$!
-	for _ in $(seq 100); do
+	for _ in $(seq 300); do
 		url=$(sed -n 's/.*"server":"\([^"]*\)".*/\1/p' "$tmp/campaign")
 		[ -z "$url" ] || break
 		sleep 0.1
