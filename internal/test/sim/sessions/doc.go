@@ -1,12 +1,13 @@
 // Package sessions tests sessions on made-up stories, as package sim tests elections: it plays the decisions of package internal/session, and of package shell around
 // each claim, on virtual time against a simulated bucket, and judges after each step what the library promises of each key.
 //
-// A schedule is one such story, which a seed decides: two to four processes that campaign for one to three keys, and up to three rounds. A round is a time of
-// trouble: faults that last for a while (requests, replies and deliveries that are late or lost, transient conflicts, stale reads, reads that take a while, links that are cut,
-// consumers that are behind, processes that are frozen) and acts that happen at once (a process starts, stops or crashes, with or without a witness; a key is resigned or handed over;
-// an operator evicts a claim; a stranger writes a claim of a session that never was, takes one with a session of its own, forges a release, restores an
-// older record, closes or overwrites a session, or writes that the bucket is settled; a clone renews a session once; history goes back; the bucket is made
-// again). Quiet follows each round, in which every key must come to be led. In a quarter of the schedules clocks are slewed.
+// A schedule is one such story, which a seed decides: two to four processes that campaign for one to three keys, and up to three rounds. A round is a time
+// of trouble: faults that last for a while (requests, replies and deliveries that are late or lost, transient conflicts, stale reads, reads that take a
+// while, links that are cut, consumers that are behind, processes that are frozen) and acts that happen at once (a process starts, stops or crashes, with or
+// without a witness; a key is resigned or handed over; an operator evicts a claim; a stranger writes a claim of a session that never was, takes one with a
+// session of its own, forges a release, restores an older record, closes or overwrites a session, or writes that the bucket is settled; a clone renews a
+// session once; history goes back; the bucket is made again). Quiet follows each round, in which every key must come to be led. In a quarter of the
+// schedules clocks are slewed.
 //
 // Real are package internal/session and package shell. Simulated are the bucket, the network, the consumer of each process, and how long callbacks and work take.
 //

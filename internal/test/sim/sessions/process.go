@@ -387,14 +387,7 @@ func (x *consumer) catchUp() {
 	if w.Now.Before(x.p.cutUntil) {
 		return
 	}
-	var missed []*entry
-	for _, e := range w.server.keys {
-		if e.Revision > x.cursor {
-			missed = append(missed, e)
-		}
-	}
-	sortEntries(missed)
-	slow := x.longest() > maxBehind
+	missed, slow := w.server.after(x.cursor), x.longest() > maxBehind
 	for n, e := range missed {
 		x.deliver(e)
 		if slow && n+1 < len(missed) {

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -133,19 +134,23 @@ func (s *server) read(ago time.Duration, atLeast uint64) session.Result {
 	return r
 }
 
+// after returns what is stored that was stored after a sequence, in the order in which it was.
+func (s *server) after(sequence uint64) (entries []*entry) {
+	for _, e := range s.keys {
+		if e.Revision > sequence {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.Revision, b.Revision) })
+	return entries
+}
+
 // readOn adds to a read what has been stored since.
 func (s *server) readOn(r *session.Result) {
 	if r.Outcome != core.Applied || !s.created.Equal(r.Created) {
 		return
 	}
-	var more []*entry
-	for _, e := range s.keys {
-		if e.Revision > r.Position {
-			more = append(more, e)
-		}
-	}
-	sortEntries(more)
-	for _, e := range more {
+	for _, e := range s.after(r.Position) {
 		r.Changes = append(r.Changes, e.Change)
 	}
 	r.Position = max(r.Position, s.sequence)

@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -386,10 +385,6 @@ func (w *world) finish() {
 			}
 		}
 	}
-}
-
-func sortEntries(entries []*entry) {
-	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.Revision, b.Revision) })
 }
 
 func (w *world) journalWrite(name, what string, over, revision uint64, took time.Duration) {
