@@ -42,6 +42,16 @@ func (b *bucket) put(key string, r record.Record, unconditional bool) uint64 {
 	return b.position
 }
 
+// apply applies a write, and returns the answer.
+func (b *bucket) apply(op *session.Op) *session.Result {
+	return &session.Result{Outcome: core.Applied, Revision: b.put(op.Key, record.Parse(op.Value, 0), false)}
+}
+
+// all returns the result of a read of everything.
+func (b *bucket) all() *session.Result {
+	return &session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(b.stored)), Position: b.position, Created: b.created}
+}
+
 // process is a process with one session, at a time that the test moves on.
 type process struct {
 	*session.Session
@@ -132,7 +142,7 @@ func (p *process) decide() (more bool) {
 	for i := range ops {
 		op := &ops[i]
 		if op.Kind == session.Follow {
-			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(p.b.stored)), Position: p.b.position, Created: p.b.created})
+			p.Done(p.now, op.ID, p.b.all())
 			p.b.undelivered = nil
 			p.b.reads++
 			continue
@@ -148,11 +158,11 @@ func (p *process) decide() (more bool) {
 			p.Done(p.now, op.ID, &session.Result{Outcome: core.Unknown})
 			continue
 		}
-		r := session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)}
+		r := p.b.apply(op)
 		if p.applied != nil {
 			r.Outcome = p.applied(op.Key)
 		}
-		p.Done(p.now, op.ID, &r)
+		p.Done(p.now, op.ID, r)
 	}
 	touched := p.Touched()
 	for _, c := range p.claims {
@@ -497,9 +507,9 @@ func TestARenewalThatIsDeliveredBeforeItsAnswerIsNoContradiction(t *testing.T) {
 	p.now = p.now.Add(5 * time.Second)
 	ops, _ := p.Next(p.now)
 	g.Expect(ops).To(HaveLen(1))
-	renewal := p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)
+	answer := p.b.apply(&ops[0])
 	p.Seen(p.now, &p.b.undelivered[0])
-	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Revision: renewal})
+	p.Done(p.now, ops[0].ID, answer)
 	g.Expect(p.Knows()).To(BeTrue())
 }
 
@@ -572,7 +582,7 @@ func TestThatAnEarlierBucketIsSettledProvesNothing(t *testing.T) {
 			if created != p.b.created.Unix() {
 				p.b = newBucket(created)
 			}
-			p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)})
+			p.Done(p.now, ops[0].ID, p.b.apply(&ops[0]))
 			c := p.campaign("other")
 			p.pass(time.Second)
 			g.Expect(p.leads(c)).To(Equal(leads))
@@ -580,8 +590,8 @@ func TestThatAnEarlierBucketIsSettledProvesNothing(t *testing.T) {
 	}
 }
 
-// The session does not know of the claim, for neither the answer nor the change was delivered; or a server refused it that takes itself for the leader, and the leader
-// stored it. Its release says how long a successor waits for leaders before.
+// The session does not know of the claim, for neither the answer nor the change was delivered; or a server refused it that takes itself for the leader,
+// and the leader stored it. Its release says how long a successor waits for leaders before.
 func TestTheReleaseOfASessionCoversAClaimOfWhichItDoesNotKnow(t *testing.T) {
 	for name, answer := range map[string]core.Outcome{"no answer": core.Unknown, "refused": core.Refused} {
 		t.Run(name, func(t *testing.T) {
@@ -782,7 +792,7 @@ func TestAReadThatIsDueIsNotForgottenBecauseARenewalIsVerified(t *testing.T) {
 	ops, _ := p.Next(p.now)
 	g.Expect(ops).To(HaveLen(1), "a renewal")
 	c.Next(p.now)
-	p.b.put(ops[0].Key, record.Parse(ops[0].Value, 0), false)
+	p.b.apply(&ops[0])
 	p.deliver()
 	reads := p.b.reads
 	p.decide()
@@ -796,11 +806,11 @@ func TestARenewalThatIsAnsweredDuringAReadIsReadIfItIsNotDelivered(t *testing.T)
 	p.now = p.now.Add(5 * time.Second)
 	left := p.Left(p.now)
 	p.MayHaveMissed(p.now)
-	shown, position := slices.Collect(maps.Values(p.b.stored)), p.b.position
+	shown := p.b.all()
 	ops, _ := p.Next(p.now)
 	g.Expect(ops).To(HaveLen(2), "a read and a renewal")
-	p.Done(p.now, ops[1].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[1].Key, record.Parse(ops[1].Value, 0), false)})
-	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Changes: shown, Position: position, Created: p.b.created})
+	p.Done(p.now, ops[1].ID, p.b.apply(&ops[1]))
+	p.Done(p.now, ops[0].ID, shown)
 	p.b.undelivered = nil
 	p.pass(500 * time.Millisecond)
 	g.Expect(p.Left(p.now)).To(BeNumerically(">", left))
@@ -822,9 +832,8 @@ func TestAReadProvesTheRenewalThatWasAnsweredBefore(t *testing.T) {
 	p.now = p.now.Add(250 * time.Millisecond)
 	ops, _ := p.Next(p.now)
 	g.Expect(ops).To(HaveLen(2), "a read and a renewal")
-	p.Done(p.now, ops[1].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[1].Key, record.Parse(ops[1].Value, 0), false)})
-	shown := slices.Collect(maps.Values(p.b.stored))
-	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Changes: shown, Position: p.b.position, Created: p.b.created})
+	p.Done(p.now, ops[1].ID, p.b.apply(&ops[1]))
+	p.Done(p.now, ops[0].ID, p.b.all())
 	g.Expect(p.Left(p.now)).To(BeNumerically(">", left))
 }
 
@@ -841,7 +850,7 @@ func TestAReadMayShowTheOwnRecordTwice(t *testing.T) {
 	ops, _ := p.Next(p.now)
 	g.Expect(ops).To(HaveLen(2), "a read and a renewal")
 	p.b.undelivered = nil
-	p.Done(p.now, ops[1].ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(ops[1].Key, record.Parse(ops[1].Value, 0), false)})
+	p.Done(p.now, ops[1].ID, p.b.apply(&ops[1]))
 	p.Done(p.now, ops[0].ID, &session.Result{Outcome: core.Applied, Changes: append(shown, p.b.undelivered...), Position: p.b.position, Created: p.b.created})
 	p.b.undelivered = nil
 	p.campaign("next")
@@ -886,9 +895,9 @@ func (l *slowLink) goOn(c *session.Claim) {
 			continue
 		}
 		l.after(l.half, func() {
-			revision := l.b.put(op.Key, record.Parse(op.Value, 0), false)
+			r := l.b.apply(&op)
 			l.deliverLater()
-			l.after(l.half, func() { l.Done(l.now, op.ID, &session.Result{Outcome: core.Applied, Revision: revision}) })
+			l.after(l.half, func() { l.Done(l.now, op.ID, r) })
 		})
 	}
 	l.Touched()
@@ -905,8 +914,8 @@ func (l *slowLink) read(op uint64) {
 			l.reading()
 		}
 		l.b.undelivered = nil
-		r := session.Result{Outcome: core.Applied, Changes: slices.Collect(maps.Values(l.b.stored)), Position: l.b.position, Created: l.b.created}
-		l.after(l.half, func() { l.Done(l.now, op, &r) })
+		r := l.b.all()
+		l.after(l.half, func() { l.Done(l.now, op, r) })
 	})
 }
 
@@ -979,7 +988,7 @@ func TestARenewalThatIsStoredDuringAReadProvesNothing(t *testing.T) {
 			p.b.put(session.ClaimKey("k"), record.Record{Name: "an operator", Instance: "x"}, false) // is left out
 			op := next()
 			left := p.Left(p.now)
-			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+			p.Done(p.now, op.ID, p.b.apply(&op))
 			renewal := p.b.stored[op.Key]
 			g.Expect(op.Key).To(Equal(session.SessionKey(p.ID())))
 			r := session.Result{Outcome: core.Applied, Position: renewal.Revision - 1, Created: p.b.created, Changes: []session.Change{before}}
@@ -1013,7 +1022,7 @@ func TestAClaimWhoseAnswerShowsAnotherHistoryDoesNotCountAtOnce(t *testing.T) {
 	for _, op := range ops {
 		if op.Key == session.ClaimKey("other") {
 			g.Expect(op.Replaces).To(Equal(at))
-			p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+			p.Done(p.now, op.ID, p.b.apply(&op))
 		}
 	}
 	c.Done(p.now, core.Result{})
@@ -1129,7 +1138,7 @@ func TestASessionIsOpenedSoonThoughTheFirstWriteIntoAnEmptyBucketIsLost(t *testi
 		for i := range ops {
 			op := &ops[i]
 			if op.Kind == session.Write && lost {
-				p.Done(p.now, op.ID, &session.Result{Outcome: core.Applied, Revision: p.b.put(op.Key, record.Parse(op.Value, 0), false)})
+				p.Done(p.now, op.ID, p.b.apply(op))
 				continue
 			}
 			lost, p.now = true, op.Limit
