@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,7 +48,7 @@ func textOn(t *testing.T, user, terminal *os.File) string {
 	g := NewWithT(t)
 	g.Expect(terminal.Close()).To(Succeed())
 	text, err := io.ReadAll(user)
-	g.Expect(err).To(MatchError(syscall.EIO), "which is the end")
+	g.Expect(err).To(MatchError(unix.EIO), "which is the end")
 	return string(text)
 }
 
