@@ -325,7 +325,7 @@ func (d *releasing) endTerm(c *Candidate, now time.Time, e Ending) role {
 	t := d.term
 	t.Outcome = e
 	if e.How.endsLease() {
-		c.endLease(now, t)
+		t.Lease = t.Lease.CutShort(now, c.Boot)
 	}
 	c.reading.repliesDoubtful = c.doubt.of(t) // if the release was not answered, the next creation may not be either
 	c.term, c.secret = nil, record.Secret{}   // the next term has its own

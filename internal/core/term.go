@@ -85,6 +85,15 @@ func (l *Lease) Left(now time.Time, boot lease.Clock) time.Duration {
 	return l.Lease.Left(lease.Of(now), boot)
 }
 
+// CutShort returns l as Last returns it, with the lease ended at now unless it had run out before.
+func (l *Lease) CutShort(now time.Time, boot lease.Clock) *Lease {
+	cut := *l.Last()
+	if cut.Left(now, boot) > 0 {
+		cut.Lease, cut.Deadline = lease.Ended(lease.Of(now)), now
+	}
+	return &cut
+}
+
 // Ends returns the instant at which the lease ends, as it appears at now.
 func (l *Lease) Ends(now time.Time, boot lease.Clock) time.Time {
 	if l = l.Last(); l.Agreed(lease.Of(now)) {
@@ -238,17 +247,16 @@ func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 	if why == Deadline && c.lasts(now, t) { // it was renewed while the timer fired
 		return false
 	}
-	lasted := c.lasts(now, t)
 	first := t.Lease.State != Follower
-	if !first && (why.Voluntary() || !lasted) {
+	if !first && (why.Voluntary() || !c.lasts(now, t)) {
 		return false
 	}
-	l := *t.Lease
 	if !why.Voluntary() {
-		l = *l.cutShort(now, lasted)
+		t.Lease = t.Lease.CutShort(now, c.Boot)
 	}
-	l.State = Follower
-	t.Lease = &l
+	ended := *t.Lease
+	ended.State = Follower
+	t.Lease = &ended
 	switch {
 	case first:
 		t.Reason = why
@@ -256,19 +264,6 @@ func (c *Candidate) endLeadership(now time.Time, t *Term, why Reason) bool {
 		t.LostBy = why
 	}
 	return first
-}
-
-// cutShort returns l with the lease ended at now, unless it had run out before.
-func (l Lease) cutShort(now time.Time, lasts bool) *Lease {
-	if lasts {
-		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
-	}
-	return &l
-}
-
-// endLease ends the lease, once the key was released or is known to be lost.
-func (c *Candidate) endLease(now time.Time, t *Term) {
-	t.Lease = t.Lease.cutShort(now, c.lasts(now, t))
 }
 
 // Handover names the candidate that is to take over the key, and ends leadership for the given reason. It is refused if the term has been lost,

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/core"
-	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/timing"
@@ -282,7 +281,7 @@ func (c *Claim) watch(now time.Time) {
 	case c.isYielding(now):
 		c.op.Until = c.yields
 		return
-	case !s.Knows(), !s.leads(now), !c.wants(now), c.underWay, s.missing[ClaimKey(c.key)]:
+	case !s.Knows(), !s.leads(now), !c.wants(now), c.underWay, s.reads.missing[ClaimKey(c.key)]:
 		return
 	}
 	ends, vacant := s.vacancy(now, st)
@@ -494,11 +493,9 @@ func (c *Claim) endLeadership(now time.Time, why core.Reason) {
 
 // endLease ends the lease of the term.
 func (c *Claim) endLease(now time.Time) {
-	l := *c.term.Lease.Last()
-	if l.State = core.Follower; l.Left(now, c.s.Boot) > 0 {
-		l.Lease, l.Deadline = lease.Ended(lease.Of(now)), now
-	}
-	c.term.Lease = &l
+	ended := *c.term.Lease.CutShort(now, c.s.Boot)
+	ended.State = core.Follower
+	c.term.Lease = &ended
 }
 
 // end waits until callbacks and work have returned, and then has the claim released.

@@ -44,6 +44,8 @@
 //
 //	step.go      the steps of a session and of a claim, and which may follow
 //	session.go   the session: opens, renews, is lost or released
+//	reading.go   when it reads everything, and what a read proves
+//	others.go    when it closes other sessions, and when it forgets them
 //	release.go   its release, which releases all claims by one write
 //	claim.go     one key: watches, takes, leads, releases
 //	stored.go    what is known to be stored

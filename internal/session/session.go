@@ -1,8 +1,6 @@
 package session
 
 import (
-	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +16,6 @@ const (
 	expiryTTLs = 4
 	// verifyTime is how long after the answer to a renewal the consumer may take to deliver it. Then everything is to be read.
 	verifyTime = 250 * time.Millisecond
-	// slowRead is after how many TTLs, at least, everything is read although nothing asks for it: history may have gone back, and what was stored since have
-	// sequences that were delivered before.
-	slowRead = 20
-	// readPause is the time from one read of everything to the next.
-	readPause = 250 * time.Millisecond
 	// claimsAtOnce bounds the writes of claims that are under way.
 	claimsAtOnce = 256
 	// proveDelay is how long a claim waits at most that only a later renewal proves, so that one renewal proves many; and calmDelay is how long it waits for
@@ -58,21 +51,15 @@ type Session struct {
 	shown      *atomic.Pointer[core.Lease] // the same as others see it, see Show
 	tries      []try                       // writes of its record that are not verified
 	delivered  *try                        // the last renewal that was delivered, or that a read proves, if it is not verified yet
-	waitsFor   uint64                      // it is once those gaps have ended: so many had been noticed when it was delivered
+	gapsBefore uint64                      // how many gaps had been noticed when it was delivered: it counts once all of them have ended
 	passed     passed                      // by the last renewal that was delivered
 	renewAt    time.Time                   // when to renew, or to open
-	readAt     time.Time                   // when to read everything; zero for never
-	readBegan  time.Time                   // when the last read of everything was begun
-	readOver   uint64                      // the own revision that was known then
-	readFor    uint64                      // the sequence that the read must show at least
 	pruneAt    time.Time                   // when to forget sessions that are over
-	slowReadAt time.Time                   // when to read everything though nothing asks for it
-	reading    uint64                      // the read that is under way; 0 if none is
-	missing    map[string]bool             // keys that were not shown or delivered, though they are known: the next read says whether they are gone
 	settledBy  uint64                      // the own revision that the last write of the settled key demanded
 	closing    bool                        // the process has closed it: all claims are to end
 	limit      time.Time                   // when to give up the release of a session that is closing
 
+	reads    reads
 	own      map[string]*Claim // of the keys that this process campaigns for
 	list     []*Claim          // the same, in the order in which they came
 	unproven unproven
@@ -109,7 +96,7 @@ func New(rules *Rules) *Session {
 		unproven: unproven{claims: map[*Claim]struct{}{}},
 		doubtful: map[string]doubt{},
 		unwanted: map[string]bool{},
-		missing:  map[string]bool{},
+		reads:    reads{missing: map[string]bool{}},
 		requests: requests{waiting: map[uint64]func(time.Time, *Result){}},
 	}
 }
@@ -434,7 +421,7 @@ func (s *Session) ownSeen(now time.Time, ch *Change) {
 		s.loseLater(now, *t, ch.Revision)
 		s.passed, t.revision = passed{t.position, ch.Revision}, ch.Revision
 		renewal := *t
-		s.delivered, s.waitsFor = &renewal, s.gaps.noticed
+		s.delivered, s.gapsBefore = &renewal, s.gaps.noticed
 		if s.gaps.endAt(t.gaps); len(s.gaps.open) > 0 { // the next one ends them, if nothing else does
 			s.renewAt = earlier(s.renewAt, now.Add(min(time.Duration(len(s.tries))*calmDelay, s.pause(now))))
 		}
@@ -469,7 +456,7 @@ type passed struct{ position, revision uint64 }
 // own, or it knows that they are not.
 func (s *Session) verify(now time.Time) {
 	t := s.delivered
-	if t == nil || s.gaps.anyOf(s.waitsFor) {
+	if t == nil || s.gaps.anyOf(s.gapsBefore) {
 		return
 	}
 	s.delivered = nil
@@ -479,8 +466,8 @@ func (s *Session) verify(now time.Time) {
 			break
 		}
 	}
-	if len(s.missing) == 0 && now.Before(s.readAt) {
-		s.readAt = time.Time{}
+	if len(s.reads.missing) == 0 && now.Before(s.reads.at) {
+		s.reads.at = time.Time{}
 	}
 	if len(s.tries) == 0 {
 		s.renewAt = t.sent.Add(s.Timing.Interval)
@@ -522,7 +509,8 @@ func (s *Session) verify(now time.Time) {
 func (s *Session) lose(now time.Time, why core.Reason, words string) {
 	s.log(core.Warn, "Session is over", "session", s.id, "reason", string(why), "because", words)
 	s.others[s.id] = &other{name: s.Name, commitment: s.secret.Commitment(), named: s.naming(s.id)}
-	s.id, s.lease, s.tries, s.delivered, s.readAt, s.readFor, s.reading, s.renewAt = "", nil, nil, nil, time.Time{}, 0, 0, now
+	s.id, s.lease, s.tries, s.delivered, s.renewAt = "", nil, nil, nil, now
+	s.reads.cancel()
 	s.forget()
 	if s.closing {
 		s.enter(Released)
@@ -533,196 +521,6 @@ func (s *Session) lose(now time.Time, why core.Reason, words string) {
 		c.lost(now, why)
 	}
 	s.touchAll()
-}
-
-// startAnew has the session read everything anew, because something may have been missed or history may have gone back: then a consumer does not deliver what
-// has a sequence that it delivered before.
-func (s *Session) startAnew(now time.Time) {
-	s.forget()
-	s.delivered = nil
-	s.readAt, s.readFor, s.reading, s.passed = timeutil.Later(now, s.readBegan.Add(readPause)), s.revision, 0, passed{}
-	s.touchAll()
-}
-
-// historyWentBack has everything read anew: a write was given a sequence that another had before.
-func (s *Session) historyWentBack(now time.Time, key string, sequence uint64) {
-	s.log(core.Warn, "Something was missed, or history of the bucket has gone back", "key", key, "sequence", sequence, "before", s.position)
-	s.startAnew(now)
-}
-
-// MayHaveMissed says that the consumer of the bucket may have missed something, or has ended.
-func (s *Session) MayHaveMissed(now time.Time) {
-	if s.step == Open {
-		s.startAnew(now)
-	}
-}
-
-// readBy has everything be read at the given time at the latest. The read must show everything up to the given sequence.
-func (s *Session) readBy(at time.Time, atLeast uint64) {
-	s.readAt, s.readFor = earlier(s.readAt, at), max(s.readFor, atLeast)
-}
-
-// readIfDue reads everything, by a consumer that is made anew, if that is due.
-func (s *Session) readIfDue(now time.Time) (until time.Time) {
-	due := s.readAt
-	if s.position > 0 {
-		due = earlier(due, s.slowReadAt)
-	}
-	if due.IsZero() || s.reading != 0 {
-		return time.Time{}
-	}
-	if t := s.awaited(); t != nil && s.step == Open { // the read would not prove it, and the consumer that may deliver it would end
-		due = timeutil.Later(due, t.sent.Add(s.Timing.RequestTimeout()/4))
-	}
-	if now.Before(due) {
-		return due
-	}
-	s.readBegan, s.readOver, s.readAt = now, s.revision, now.Add(readPause) // if it fails, unless a renewal is verified soon
-	op := s.request(Op{Kind: Follow, AtLeast: s.readFor, Limit: now.Add(s.Timing.RequestTimeout())}, nil)
-	s.reading = op
-	s.waiting[op] = func(now time.Time, r *Result) {
-		if s.reading == op { // else another consumer has taken its place, or is to
-			s.reading = 0
-			switch {
-			case r.Outcome == core.Applied:
-				s.read(now, r)
-			case s.step == Opening: // of an empty bucket nothing is delivered: the write that was to open it was lost
-				s.enter(NotOpen)
-				s.renewAt = now
-			}
-		}
-	}
-	return time.Time{}
-}
-
-// read takes everything that is stored.
-func (s *Session) read(now time.Time, r *Result) {
-	if r.Position < s.position { // it is of a replica that is behind: what the consumer delivers from now on is, too
-		s.startAnew(now)
-		return
-	}
-	anew := !s.created.Equal(r.Created)
-	if anew { // nothing that is known is of this bucket
-		s.forget()
-		s.settled = false
-	}
-	s.readFor, s.readAt, s.created = 0, time.Time{}, r.Created
-	var own *Change
-	stored := make(map[string]*Change, len(r.Changes))
-	for i := range r.Changes {
-		if ch := &r.Changes[i]; ch.Key == SessionKey(s.id) {
-			own = ch
-		}
-		stored[r.Changes[i].Key] = &r.Changes[i]
-	}
-	s.correct(now, stored, r.Position, anew)
-	s.position = 0 // the consumer may be behind: it is no contradiction if several changes of a key are seen at once
-	for i := range r.Changes {
-		if ch := &r.Changes[i]; ch.Key != SessionKey(s.id) && !s.isBehind(ch, r.Position) { // the own record may be shown twice, if it is renewed meanwhile
-			s.apply(now, ch)
-		}
-	}
-	for id, o := range s.others { // also those that claims name which were not known
-		if o.status == open && o.revision <= r.Position && stored[SessionKey(id)] == nil {
-			s.missing[SessionKey(id)] = true
-		}
-	}
-	if len(s.missing) > 0 {
-		s.readBy(now.Add(readPause), 0)
-	}
-	if s.revision > r.Position { // it was answered while everything was read, and the consumer may not deliver it
-		s.readBy(now.Add(verifyTime), s.revision)
-	}
-	s.position, s.gaps.open, s.delivered = r.Position, nil, nil
-	s.slowReadAt = now.Add(s.Timing.TTL*slowRead + s.Random(s.Timing.TTL*slowRead))
-	switch {
-	case own != nil:
-		switch s.ownSeen(now, own); {
-		case s.delivered == nil:
-		case s.lacksOwn():
-			s.delivered, s.renewAt = nil, earlier(s.renewAt, now.Add(calmDelay))
-		case own.Revision > s.readOver: // what was stored while everything was read may be left out, so that only the renewal counts that was known before
-			s.delivered, s.renewAt = s.storedBy(s.readOver), earlier(s.renewAt, now.Add(calmDelay))
-		}
-		s.verify(now)
-	case s.step == Open && anew:
-		s.lose(now, core.BucketReplaced, "its record is gone")
-		return
-	case s.step == Open: // the server says more for certain when the session is renewed
-		s.renewAt = now
-	case s.step == Opening: // the write that was to open it was not applied, and may be later
-		s.enter(NotOpen)
-		s.renewAt = now
-	}
-	s.gaps.distrust()
-	s.touchAll()
-}
-
-// lacksOwn reports whether the last read did not show a claim that the process holds: it may have been lost before the own record was stored, and the next read
-// says.
-func (s *Session) lacksOwn() bool {
-	for key := range s.missing {
-		if claimed, is := ClaimOf(key); is {
-			if c := s.own[claimed]; c != nil && c.term != nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isBehind reports whether a change in a read is what an own claim has replaced: the read is of a replica that is behind.
-func (s *Session) isBehind(ch *Change, position uint64) bool {
-	key, _ := ClaimOf(ch.Key)
-	c := s.own[key]
-	return c != nil && c.term != nil && position < c.term.Number && ch.Revision <= c.replaced
-}
-
-// correct forgets what a read shows not to be stored though it was known: a record has expired, or was stored in a history that was lost. What is stored
-// later than the read shows may be right. What is missing is gone if the bucket was made anew, or if it is missing from the next read, too: the server leaves
-// out what is replaced before it comes to that, and may end the read before it has noticed by what.
-func (s *Session) correct(now time.Time, stored map[string]*Change, position uint64, anew bool) {
-	missing := map[string]bool{}
-	isGone := func(key string) bool {
-		if anew || s.missing[key] {
-			return true
-		}
-		missing[key] = true
-		return false
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.claims)) {
-		c := s.claims[key]
-		if own := s.own[key]; own != nil && own.term != nil && own.term.Number > position { // the read is of a replica that is behind
-			continue
-		}
-		switch ch := stored[ClaimKey(key)]; {
-		case c.revision > position, c.kind == unclaimed, c.kind == foreign && c.revision == 0 && !anew: // the last is gone already
-		case ch != nil && (ch.Revision > c.revision || ch.Revision == c.revision && ch.Record.Attempt == c.attempt): // what is stored is applied next
-		case ch != nil: // in a history that has gone back, though the revision may be the same
-			c.revision = 0
-		case !isGone(ClaimKey(key)):
-		default: // its owner may not know yet; and since the last read others may have come and gone
-			own := s.own[key]
-			if own != nil {
-				s.count(c, -1)
-			}
-			*c = storedClaim{kind: foreign, seen: s.moment(now)}
-			if own != nil {
-				own.seen(now, c)
-			}
-		}
-	}
-	for id, o := range s.others {
-		switch ch := stored[SessionKey(id)]; {
-		case o.revision > position:
-		case ch != nil && ch.Revision >= o.revision:
-		case ch != nil:
-			o.revision = 0
-		case o.status == open && isGone(SessionKey(id)):
-			o.status, o.closedAt, o.overAt = vanished, s.moment(now), now
-		}
-	}
-	s.missing = missing
 }
 
 // Seen takes what the consumer has delivered: one change after the other, in the order in which they were stored.
@@ -764,7 +562,7 @@ func (s *Session) apply(now time.Time, ch *Change) {
 		if s.contradicts(now, ch, o.revision) {
 			return
 		}
-		delete(s.missing, ch.Key)
+		delete(s.reads.missing, ch.Key)
 		o.written, s.newest = ch.Written, timeutil.Later(s.newest, ch.Written)
 		before := o.status
 		if o.take(id, ch, at); o.status != before || o.status != open {
@@ -803,14 +601,14 @@ func (s *Session) claimSeen(now time.Time, key string, ch *Change) {
 	before := *c
 	news := c.take(ch, s.moment(now), s.created)
 	if news {
-		delete(s.missing, ch.Key)
+		delete(s.reads.missing, ch.Key)
 		c.known = s.leadersBefore(now, &before, c, &ch.Record)
 		s.stray = s.stray || c.names(s.id)
 	}
 	if c.kind == claimed && c.owner != s.id && s.others[c.owner] == nil {
 		s.others[c.owner] = &other{}
 		if s.position > 0 { // its session has expired, or never was, if a read does not show it either
-			s.missing[SessionKey(c.owner)] = true
+			s.reads.missing[SessionKey(c.owner)] = true
 			s.readBy(now.Add(readPause), ch.Revision)
 		}
 	}
@@ -849,75 +647,6 @@ func (s *Session) touchNaming(id string) {
 	}
 }
 
-// closeOthers closes the sessions whose lease has lapsed, if they have claims of keys that this process campaigns for.
-func (s *Session) closeOthers(now time.Time) (until time.Time) {
-	if !s.Knows() {
-		return time.Time{}
-	}
-	var due []string
-	for id, o := range s.others {
-		if o.named == 0 || o.status != open || !o.timed.Known() || o.closing {
-			continue
-		}
-		if !o.refusedAt.IsZero() {
-			if why := o.refusedAt.Add(readPause); now.Before(why) {
-				until = earlier(until, why)
-				continue
-			}
-			o.refusedAt = time.Time{} // the consumer has not told why: the record may have expired
-			s.readBy(now, 0)
-		}
-		if at := s.lapses(now, o.timed, o.lease).Add(time.Duration(s.turn(now, id))*turnDelay + slewPrecision); now.Before(at) {
-			until = earlier(until, at)
-			continue
-		}
-		due = append(due, id)
-	}
-	slices.Sort(due)
-	for _, id := range due {
-		s.closeOther(now, id, s.others[id])
-	}
-	return until
-}
-
-// slewPrecision is by how much two readings of a clock may differ though it was not slewed in between.
-const slewPrecision = time.Millisecond
-
-// closeOther closes a session by a write over the last one of it that is known: the very renewal by which its lease was timed, or its release.
-func (s *Session) closeOther(now time.Time, id string, o *other) {
-	r := record.Record{Name: o.name, Instance: id, Attempt: s.NewID(), ClosedBy: s.id, Commitment: o.commitment, BucketCreated: s.created}
-	if r.Name == "" {
-		r.Name = id
-	}
-	o.closing = true
-	over := o.revision
-	op := Op{Key: SessionKey(id), Value: r.Encode(), Replaces: over, Expires: expiryTTLs * s.Timing.TTL, Limit: now.Add(s.Timing.RequestTimeout())}
-	s.request(op, func(now time.Time, r *Result) {
-		o.closing = false
-		switch {
-		case o.revision != over:
-		case r.Outcome == core.Applied:
-			o.revision = r.Revision
-			o.close(s.moment(now), over)
-			s.touchNaming(id)
-		case (o.status == ended || r.Named && r.Last == 0) && o.named == 0 && !s.isNamed(id): // it has expired, or is to expire
-			delete(s.others, id)
-		default:
-			o.refusedAt = now
-		}
-	})
-}
-
-// isNamed reports whether a claim names a session.
-func (s *Session) isNamed(id string) bool {
-	for _, c := range s.claims {
-		if c.names(id) {
-			return true
-		}
-	}
-	return false
-}
-
 // settle writes that the bucket is older than any lease of an earlier bucket of its name, once it is: this session's record has been stored in it for so
 // long. The write demands that it still is.
 func (s *Session) settle(now time.Time) (until time.Time) {
@@ -932,33 +661,4 @@ func (s *Session) settle(now time.Time) (until time.Time) {
 	op := Op{Key: settledKey, Value: r.Encode(), While: SessionKey(s.id), Own: s.revision, Limit: now.Add(s.Timing.RequestTimeout())}
 	s.request(op, func(time.Time, *Result) {})
 	return time.Time{}
-}
-
-// maxPruned bounds how many records are made anew at a time.
-const maxPruned = 64
-
-// prune forgets other sessions that no claim names, unless they are open. A session that was released keeps its record for as long as claims name it; then
-// one of the others has it expire.
-func (s *Session) prune(now time.Time) {
-	maps.DeleteFunc(s.doubtful, func(_ string, d doubt) bool { return now.Sub(d.ends) > 2*slowRead*s.Timing.TTL }) // what was applied was read since
-	named := map[string]bool{}
-	for _, c := range s.claims {
-		if c.kind == claimed {
-			named[c.owner] = true
-		}
-	}
-	pruned := 0
-	for _, id := range slices.Sorted(maps.Keys(s.others)) {
-		o := s.others[id]
-		gone := o.status == open && !o.isFresh(s.moment(now), s.Timing.TTL)
-		switch {
-		case named[id], o.closing:
-		case (o.status == ended || gone) && s.turn(now, id) == 0: // its record is made anew, so that the server removes it
-			if pruned++; pruned <= maxPruned {
-				s.closeOther(now, id, o)
-			}
-		case o.status != open:
-			delete(s.others, id)
-		}
-	}
 }
