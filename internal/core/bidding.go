@@ -71,6 +71,9 @@ func (b *bidding) done(c *Candidate, now time.Time, r Result) role {
 		if b.readBack {
 			return b.writeAgain(c, now)
 		}
+		if b.err == nil {
+			c.believeLonger(now, b.state)
+		}
 		return b.decide(c, now)
 	case BiddingReplies:
 		return b.repliesArrive(c, now, &r)
@@ -107,7 +110,7 @@ func (b *bidding) showsLaterBucket(c *Candidate) bool {
 // bucketMayHaveChanged reports whether what was read suggests that the bucket is gone, was made again, or has another TTL.
 func (b *bidding) bucketMayHaveChanged(c *Candidate, now time.Time) bool {
 	mayBeGone := b.failure.mayBeGone() && c.mayAskForInfo(now)
-	mayHaveOtherTTL := b.err == nil && c.outlived(now)
+	mayHaveOtherTTL := b.err == nil && (c.outlived(now) || b.state.Held() && c.mayAllowLonger(now, &b.state.Record))
 	return mayBeGone || mayHaveOtherTTL || b.showsLaterBucket(c)
 }
 
@@ -120,7 +123,7 @@ func (b *bidding) decide(c *Candidate, now time.Time) role {
 		return finished{cloned: true}
 	case c.holds != 0:
 		return b.ends(c, now, false)
-	case b.err == nil && s.Held() && c.outlived(now):
+	case b.err == nil && s.Held() && c.outlived(now) && c.knowsTTLOf(c.key.lastWrite.firstSeen):
 		return b.contest(c, now)
 	case ours && !c.doubt.isOurs(s): // a stale read
 		return b.ends(c, now, !b.hinted)
@@ -224,6 +227,10 @@ func (b *bidding) writeDone(c *Candidate, now time.Time, r *Result) role {
 		c.noteWrite(r)
 		c.log(Debug, "Campaign lost")
 		if over := c.outlivedAfter(now, a, r); over > 0 {
+			if !c.knowsTTLOf(c.reading.refusedBy.at) {
+				b.step = BiddingFailedBucket
+				return b
+			}
 			a.replaces, a.unproven = over, true // after a history that went back another write may have that revision
 			return b
 		}

@@ -42,6 +42,16 @@ func (c *Candidate) believed(now time.Time, r *record.Record) time.Duration {
 	return min(r.Lease(), longest)
 }
 
+// mayAllowLonger reports whether the bucket may allow longer leases by now than this candidate knows: a record states one that was written since the info
+// was loaded. Nobody need have told this candidate of a TTL that was made longer.
+func (c *Candidate) mayAllowLonger(now time.Time, r *record.Record) bool {
+	return r.Lease() > c.believed(now, r) && !c.knowsTTLOf(c.key.lastWrite.firstSeen)
+}
+
+// knowsTTLOf reports whether the bucket's info was loaded after a write was first seen, at the given time: then this candidate knows the TTL by which
+// the write was made.
+func (c *Candidate) knowsTTLOf(seen time.Time) bool { return !c.bucket.Read.Before(seen) }
+
 // Holds are the reasons for which a candidate does not campaign.
 type Holds uint8
 

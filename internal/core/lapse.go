@@ -30,7 +30,8 @@ import (
 //
 // A record that states a short lease gains its writer nothing: the lease of the holder that it overwrote began before the record was seen, and a stated
 // lease that is shorter than with the default margin is not believed. A record that states a lease longer than the bucket has ever allowed delays
-// nobody: it counts as the longest that the bucket has allowed, see [Candidate.believed].
+// nobody: it counts as the longest that the bucket has allowed, see [Candidate.believed]. But it may be this candidate that does not know yet how long that
+// is. So it loads the bucket's info first, if it has not since that record was stored, see [Candidate.mayAllowLonger].
 
 // holderWrite is the write of the known holder that was seen last: read, or notified. Two of its times prove that its lease has lapsed: the server's stamp,
 // by which the read at the takeover shows that it was this write which was seen, and the moment from which the lease is timed.
@@ -87,10 +88,18 @@ func (c *Candidate) lapsesAt(now time.Time) time.Time {
 	return now.Add(c.leftOf(now, c.key.lastWrite.timedFrom, c.key.lastWrite.lease) + slewPrecision)
 }
 
+// believeLonger times the lease of the known holder by what its record states, which was read just before the bucket's info was loaded.
+func (c *Candidate) believeLonger(now time.Time, s *record.State) {
+	if k := &c.key; s.Held() && s.Record.SameTerm(k.holder.record()) {
+		k.lastWrite.lease = max(k.lastWrite.lease, c.believed(now, &s.Record))
+		k.holder.leaseMs = max(k.holder.leaseMs, record.Milliseconds(c.believed(now, &s.Record)))
+	}
+}
+
 // hasLapsed reports whether the lease of a holder has lapsed whose record was read just now.
 func (c *Candidate) hasLapsed(now time.Time, s *record.State) bool {
 	w := &c.key.lastWrite
-	return s.Held() && !s.Unconditional && s.Record.Lease() > 0 && s.Record.Bucket().Equal(c.bucket.Created) &&
+	return s.Held() && !c.mayAllowLonger(now, &s.Record) && !s.Unconditional && s.Record.Lease() > 0 && s.Record.Bucket().Equal(c.bucket.Created) &&
 		c.mayTakeOver() && w.shows(s.Revision, s.Written) && c.leftOf(now, w.timedFrom, w.lease) <= 0
 }
 

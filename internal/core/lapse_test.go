@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,6 +279,37 @@ func TestLeaseThatTheBucketNeverAllowedIsNotBelieved(t *testing.T) {
 	}
 }
 
+// The TTL may have been made longer while this candidate only followed. A record that states a longer lease than it believes has it load the bucket's info,
+// and until then that lease does not lapse.
+func TestLeaseThatMayHaveBecomeLongerDoesNotLapseBeforeTheBucketWasAsked(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	c, r := informed(now)
+	c.bucket.Read = now.Add(-time.Second)
+	r.Attempt, r.LeaseMs = "a.1.2", 54_000
+	c.learn(now, stored(now, 8, r))
+	c.hints.awaited = 0
+	b := &bidding{state: stored(now, 8, r)}
+	later := now.Add(2 * lapse)
+	g.Expect(c.hasLapsed(later, b.state)).To(BeFalse())
+	g.Expect(b.bucketMayHaveChanged(c, now)).To(BeTrue(), "it is to ask")
+
+	longer, same := c.bucket, c.bucket
+	longer.TTL, longer.Read, same.Read = time.Minute, now, now
+	c.loaded(now, longer, nil, NoFailure)
+	c.believeLonger(now, b.state)
+	g.Expect(b.bucketMayHaveChanged(c, now)).To(BeFalse(), "it has asked")
+	g.Expect(c.hasLapsed(later, b.state)).To(BeFalse())
+	g.Expect(c.longestLease(now)).To(Equal(54 * time.Second))
+	g.Expect(c.hasLapsed(now.Add(time.Minute), b.state)).To(BeTrue())
+
+	c, _ = informed(now)
+	c.learn(now, stored(now, 8, r))
+	c.hints.awaited = 0
+	c.loaded(now, same, nil, NoFailure)
+	g.Expect(c.hasLapsed(later, b.state)).To(BeTrue(), "the bucket has never allowed such a lease")
+}
+
 func TestNoLeaseIsBelievedThatIsShorterThanWithTheDefaultMargin(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
@@ -442,6 +474,34 @@ func TestLeaseOfAHolderWhoseRecordWasOverwrittenCountsFromWhatWasSeenLast(t *tes
 	})
 }
 
+// The TTL may have been made longer, and the leader renew less often than by the TTL that is known.
+func TestNothingThatOutlivesTheTTLIsWrittenOverBeforeTheBucketWasAsked(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	c, r := informed(now)
+	c.hints.source, c.bucket.StandDown, c.waiting.due = NoSource, 7500*time.Millisecond, now
+	c.bucket.Read = now.Add(-time.Second)
+	asked := 0
+	for at := now; at.Before(now.Add(3 * c.bucket.TTL)); {
+		op, _ := c.Next(at)
+		result := Result{}
+		switch op.Kind {
+		case Wait:
+			at = later(at.Add(time.Millisecond), op.Until)
+		case Read:
+			result.State = *stored(at, 7, r)
+		case Load:
+			asked++
+			result.Err, result.Failure = context.DeadlineExceeded, Timeout
+		case Write:
+			g.Expect(op.Replaces).NotTo(BeEquivalentTo(7))
+			result.Outcome, result.Revision = Refused, 7
+		}
+		c.Done(at, result)
+	}
+	g.Expect(asked).To(BeNumerically(">", 1))
+}
+
 // A message that never expires, or that nobody can read as a record, must not keep an election without a leader for ever.
 func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
 	for name, s := range map[string]record.State{
@@ -475,6 +535,7 @@ func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
 						s.Read, r.State = at, s
 					case Load:
 						r.Bucket = c.bucket
+						r.Bucket.Read = at
 					case Write:
 						r.Outcome, r.Revision = Refused, 8
 						if op.Replaces == 8 {

@@ -2,12 +2,15 @@ package standdown_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	. "github.com/onsi/gomega"
 
+	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/settings"
 	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -40,6 +43,42 @@ func TestWinnerWaitsForALeaseThatBeganUnderALongerTTL(t *testing.T) {
 				f.Expect(b.Status().TTL).To(Equal(2 * time.Second))
 			})
 		})
+	}
+}
+
+// The leader has loaded the bucket's info when it won. The followers were told nothing, as if the message to refresh had been lost: they learn of the longer
+// TTL by what the leader's record says.
+func TestNobodyTakesOverALeaseThatALongerTTLAllows(t *testing.T) {
+	natstest.SkipIfShort(t)
+	for name, opts := range map[string][]election.Option{"three quarters of the TTL": nil, "a quarter of it": {settings.ShortInterval}} {
+		for _, cut := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, leader cut off %v", name, cut), func(t *testing.T) {
+				Run(t, func(f *Fleet) {
+					a := f.Connected("a", opts...).Begin()
+					After(Interval)
+					b, c := f.Connected("b", opts...).Begin(), f.Connected("c", opts...).Begin()
+					After(Interval)
+					changeTTL(f, 6*TTL)
+					a.Link.Cut()
+					for !b.IsLeader() && !c.IsLeader() {
+						f.ExpectOneLeader(time.Second, a, b, c)
+					}
+					leader, other := b, c
+					if c.IsLeader() {
+						leader, other = c, b
+					}
+					f.Expect(leader.Status().TTL).To(Equal(6 * TTL))
+					if cut {
+						for leader.Status().LeaseRemaining < 2*TTL { // until it has renewed
+							After(time.Second)
+						}
+						leader.Link.Cut()
+					}
+					f.ExpectOneLeader(6*TTL, a, b, c)
+					f.Expect(other.IsLeader()).To(Equal(cut))
+				}, Republished)
+			})
+		}
 	}
 }
 

@@ -107,7 +107,7 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 		return w.script.pinned
 	case actTTL:
 		s.setTTL(a.ttl)
-		w.refresh()
+		w.refresh(a.untold)
 		return true
 	case actPause, actResume:
 		paused := a.kind == actPause
@@ -115,7 +115,7 @@ func (w *world) actOnBucket(a *act, now time.Time) bool {
 			return false
 		}
 		s.paused = paused
-		w.refresh()
+		w.refresh(0)
 		return true
 	}
 	q := &judge.Write{Sent: now} // over whatever is stored
@@ -197,11 +197,11 @@ func (w *world) successorOf(c *candidate) *candidate {
 	return nil
 }
 
-// refresh has all candidates load the bucket's info, as an operator asks for.
-func (w *world) refresh() {
+// refresh has candidates load the bucket's info, as an operator asks for: all whose slot has no bit in untold.
+func (w *world) refresh(untold uint64) {
 	for _, s := range w.slots {
 		c := s.current
-		if c == nil || !c.plan.connected || !c.looping || w.Now.Before(s.cutUntil) {
+		if c == nil || untold>>s.index&1 == 1 || !c.plan.connected || !c.looping || w.Now.Before(s.cutUntil) {
 			continue
 		}
 		w.After(w.script.latency, func() {

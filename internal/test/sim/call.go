@@ -262,7 +262,7 @@ func (s *server) serve(r *request) (result core.Result) {
 		result.State = c.stateOf(e, r.marker)
 		result.State.Read = c.clock.Reads(r.sent)
 	case opStatus:
-		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.Now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, LongestTTL: w.script.longest(), Paused: s.paused}
+		result.Bucket = core.Bucket{Created: s.shown, Read: c.clock.Reads(r.sent), Took: w.Now.Sub(r.sent) + w.script.latency, Pinned: w.script.pinned, LongestTTL: s.longest, Paused: s.paused}
 		if w.script.pinned {
 			result.Bucket.Created = s.created
 		}

@@ -137,6 +137,11 @@ var mutants = []mutation.Mutant{
 		{"internal/core/lapse.go", "s.Record.Bucket().Equal(c.bucket.Created) &&", "(MUTANT || s.Record.Bucket().Equal(c.bucket.Created)) &&"},
 		{"internal/core/acquisition.go", "return a.reason != Vacant && !a.bucketCreated.Equal(b.Created)", "return a.reason != Vacant && !a.bucketCreated.Equal(b.Created) && !(MUTANT && a.reason == Lapsed)"},
 	}},
+	{Name: "time leases by the TTL that it knows", Promise: "P2", Random: true, Patches: []mutation.Patch{{
+		"internal/core/bucket.go",
+		"	return r.Lease() > c.believed(now, r) && ",
+		"	return !MUTANT && r.Lease() > c.believed(now, r) && ",
+	}}},
 	{Name: "wait for what never expires", Promise: "P8", Patches: []mutation.Patch{{
 		"internal/core/lapse.go",
 		"	return c.key.occupied && !now.Before(c.expiredBy())",

@@ -18,7 +18,7 @@ func (w *world) playQuiet(rest time.Duration) {
 	began := w.Now
 	if w.server.paused {
 		w.server.paused = false
-		w.refresh()
+		w.refresh(0)
 	}
 	w.note("", "quiet begins")
 	w.ensureCandidate()
@@ -89,8 +89,10 @@ func (w *world) leaderLimit() time.Duration {
 		interval = max(interval, s.plan.intervalOf(ttl), min(s.plan.backoff, ttl))
 		standDown = max(standDown, s.plan.standDownOf(ttl))
 	}
-	if w.judge.WasRemoved() || w.forgedAny || w.onlyNoRead() {
-		standDown = max(standDown, ttl) // the winner may have been notified of a deletion; without reading it cannot tell that of a release
+	if w.judge.WasRemoved() || w.forgedAny || w.onlyNoRead() || w.script.beginsShort {
+		// The winner may have been notified of a deletion; without reading it cannot tell that of a release. Or what a stranger stored has expired, and by
+		// a slow clock that came too early.
+		standDown = max(standDown, ttl)
 	}
 	var extra time.Duration
 	if w.script.markers && w.onlyNoRead() { // they cannot create the key before the marker of its expiry is gone too

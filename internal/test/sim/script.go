@@ -34,6 +34,7 @@ type script struct {
 	pinned      bool          // whether the metadata of the stream says when it was created
 	republishes bool          // whether the bucket republishes what it commits
 	changesTTL  bool          // whether the TTL of the bucket is now and then up to twice as long
+	beginsShort bool          // whether it is the shortest at first, and then up to six times as long
 	remembers   bool          // whether releases never expire
 	latency     time.Duration // of a message one way
 	lateness    time.Duration // the longest delay of an expiry
@@ -46,10 +47,21 @@ func (s *script) markerTTL() time.Duration { return min(s.ttl, time.Second) }
 
 // longest returns the longest TTL that the bucket has in this script; ttl is the shortest.
 func (s *script) longest() time.Duration {
-	if s.changesTTL {
+	switch {
+	case s.beginsShort:
+		return 6 * s.ttl
+	case s.changesTTL:
 		return 2 * s.ttl
 	}
 	return s.ttl
+}
+
+// initial returns the TTL with which the bucket is made.
+func (s *script) initial() time.Duration {
+	if s.beginsShort {
+		return s.ttl
+	}
+	return s.longest()
 }
 
 // newScript writes the script of a seed. It leaves out faults and acts whose names contain one of the given texts.
@@ -85,6 +97,7 @@ func newScript(seed uint64, without ...string) *script {
 	s.addSpeeds(virtual.NewDice(seed, 0x7370656564)) // which leaves the rest of a script what its seed meant before
 	s.addIntruders(virtual.NewDice(seed, 0x696e7472756465))
 	s.addReleases(virtual.NewDice(seed, 0x72656c65617365))
+	s.addUntold(virtual.NewDice(seed, 0x756e746f6c64))
 	for i := range s.rounds {
 		n := &s.rounds[i]
 		n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return unwanted(f.kind.String()) })
@@ -111,7 +124,8 @@ func (n *round) sortActs() {
 }
 
 // addLaterKinds adds the kinds of trouble that the first scripts did not have. It draws them after these, so that those
-// stay what the seed meant before.
+// stay what the seed meant before. A new kind does not belong here, for the kinds below are drawn from the same dice: it has dice of its own, as
+// in addSpeeds.
 func (s *script) addLaterKinds(r *virtual.Dice, n *round) {
 	for _, f := range []struct {
 		kind   faultKind
@@ -176,10 +190,8 @@ func (s *script) addConnections(r *virtual.Dice) {
 	}
 	for i := range s.rounds {
 		n := &s.rounds[i]
-		for kind, chance := range map[actKind]float64{actTransfer: 0.3} {
-			if r.Chance(chance) {
-				n.acts = append(n.acts, act{kind: kind, at: r.UpTo(n.length), slot: holder})
-			}
+		if r.Chance(0.3) {
+			n.acts = append(n.acts, act{kind: actTransfer, at: r.UpTo(n.length), slot: holder})
 		}
 		if r.Chance(0.15) {
 			at := r.UpTo(n.length)
@@ -219,6 +231,25 @@ func (s *script) addIntruders(r *virtual.Dice) {
 		}
 		n.sortActs()
 		n.targetGone, n.apiSilent = r.Chance(0.2), r.Chance(0.3)
+	}
+}
+
+// addUntold has the TTL become longer than it ever was, and decides which candidates are not told that it has changed.
+func (s *script) addUntold(r *virtual.Dice) {
+	s.beginsShort = s.changesTTL && r.Chance(0.5)
+	for _, n := range s.rounds {
+		for i := range n.acts {
+			a := &n.acts[i]
+			if a.kind != actTTL {
+				continue
+			}
+			if a.untold = r.Uint64(); r.Chance(0.3) {
+				a.untold = 0
+			}
+			if s.beginsShort {
+				a.ttl = virtual.Pick(r, s.ttl, 2*s.ttl, 6*s.ttl, 6*s.ttl)
+			}
+		}
 	}
 }
 

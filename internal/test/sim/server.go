@@ -13,6 +13,7 @@ import (
 type server struct {
 	w           *world
 	ttl         time.Duration // of records
+	longest     time.Duration // that the TTL has been
 	created     time.Time     // this bucket
 	shown       time.Time     // when it was created, by what the server says
 	seq         uint64
@@ -39,7 +40,7 @@ type version struct {
 }
 
 func newServer(w *world) *server {
-	return &server{w: w, ttl: w.script.longest(), created: w.Now, shown: w.Now, clockSet: w.Now}
+	return &server{w: w, ttl: w.script.initial(), longest: w.script.initial(), created: w.Now, shown: w.Now, clockSet: w.Now}
 }
 
 // clock returns the time by the server's clock.
@@ -72,7 +73,7 @@ func (s *server) lifetime(e *judge.Entry) time.Duration {
 
 // setTTL changes the TTL, also of what is stored.
 func (s *server) setTTL(ttl time.Duration) {
-	s.ttl = ttl
+	s.ttl, s.longest = ttl, max(s.longest, ttl)
 	s.w.judge.TTLChanged(ttl)
 	s.scheduleExpiry()
 }
@@ -128,7 +129,7 @@ func (s *server) store(now time.Time, e *judge.Entry, kind judge.ChangeKind) {
 		e.Revision, e.Stamped = s.seq, s.clock(now)
 		s.written = append(s.written, e)
 		if e.Write != nil {
-			e.Write.Applied, e.Write.Revision, e.Write.BucketCreated, e.Write.Replaced = now, e.Revision, s.created, before
+			e.Write.Applied, e.Write.Revision, e.Write.BucketCreated, e.Write.Replaced, e.Write.LongestTTL = now, e.Revision, s.created, before, s.longest
 		}
 	}
 	s.current = e

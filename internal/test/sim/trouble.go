@@ -122,4 +122,5 @@ type act struct {
 	stallsWatches bool          // whether the rewind stalls all watchers
 	ttl           time.Duration // of the bucket from now on
 	draw          uint64        // what a stranger stores
+	untold        uint64        // the slots whose candidates are not told of the TTL, one bit each
 }

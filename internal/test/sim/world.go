@@ -47,6 +47,7 @@ func Run(seed uint64, without ...string) *schedules.Result {
 func run(s *script, faults *explored) *schedules.Result {
 	w := &world{explored: faults, script: s, Engine: virtual.Engine{Now: epoch}, journal: &judge.Journal{Began: epoch}, tally: judge.Tally{}, troubleEnds: epoch, coverage: schedules.NewCoverage(steps)}
 	w.judge = judge.New(s.ttl, s.longest(), s.named, w.journal, w.tally)
+	w.judge.TTLChanged(s.initial())
 	w.server = newServer(w)
 	for i := range s.plans {
 		w.slots = append(w.slots, &slot{index: i, plan: &s.plans[i]})

@@ -82,9 +82,10 @@ type Write struct {
 	CannotRead  bool   // a create whose client cannot read the marker of a removal
 	Sent        time.Time
 
-	Replaced      *Entry    // what was under the key before
-	Applied       time.Time // zero if it was not applied
-	BucketCreated time.Time // of the bucket in which it was applied
+	Replaced      *Entry        // what was under the key before
+	Applied       time.Time     // zero if it was not applied
+	BucketCreated time.Time     // of the bucket in which it was applied
+	LongestTTL    time.Duration // that the bucket had had by then
 	Revision      uint64
 	Acknowledged  time.Time // when its call returned without an error; zero if it did not
 

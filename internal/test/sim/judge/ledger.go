@@ -214,7 +214,7 @@ func (q *Write) takesOverLapsed() bool {
 	if q.Content.Won != string(election.ReasonLapsed) || old == nil || old.Write == nil || old.Write.Content.Instance == q.Content.Instance {
 		return false
 	}
-	lease, clock := min(old.Write.Content.lease(), q.By.longest), Clock{} // a longer one is not believed
+	lease, clock := min(old.Write.Content.lease(), old.Write.LongestTTL), Clock{} // a longer one is not believed
 	if l := old.By(); l != nil {
 		clock = l.Clock
 	}
