@@ -105,6 +105,7 @@ type termDriver struct {
 
 // Expire has a timer end leadership after a time, though the loop may be stuck. A session ends the terms of its keys by a timer of its own.
 func (d termDriver) Expire(in time.Duration) {
+	in = min(in, lease.MaxSleep) // [shell.Shell.Expired] says when to look again
 	switch t := d.term; {
 	case d.run.own == nil:
 	case in <= 0 && t.expiry != nil:

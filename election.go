@@ -29,8 +29,9 @@ import (
 // [OnWon], [OnLost], [OnCampaign], [OnLeaderChange] and [OnNext] are called one at a time, in order, from a goroutine
 // that is not the one which renews: a callback may take its time or panic (which is logged), and costs neither the lease nor the
 // process, nor keeps others of its kind from being called. OnWon and OnLost alternate strictly, and a term that ended before its OnWon
-// could be called is not announced at all. OnLost begins no later than the lease's deadline unless another callback is still running. A
-// candidate does not campaign again, and releases nothing, before the callbacks of its last term have returned.
+// could be called is not announced at all. OnLost begins no later than the lease's deadline, or within a second of the end of a suspension
+// of the machine, unless another callback is still running. A candidate does not campaign again, and releases nothing, before the callbacks
+// of its last term have returned.
 //
 // [Election.Resign], [Election.Transfer] and [Election.Shutdown] wait for the callbacks: inside one call them in another goroutine.
 // [Election.Stop] never waits.

@@ -11,6 +11,8 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/fence"
 	clocks "github.com/natscampaign/election/internal/lease"
+	"github.com/natscampaign/election/internal/settings"
+	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -71,4 +73,27 @@ func TestFencedHandleIsOpenWhileItsTermIsValid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Timers stand still while a machine is suspended: those of this leader, whose interval is a quarter of an hour, had long to run.
+func TestWorkEndsWithinASecondOfASuspensionThatOutlastedTheLease(t *testing.T) {
+	if _, ok := clocks.SinceBoot(); !ok {
+		t.Skip("no clock here counts suspension")
+	}
+	Run(t, func(f *Fleet) {
+		f.Remake(time.Hour)
+		var work context.Context
+		a := f.Candidate("a", settings.ShortInterval, election.WithStandDown(0), election.WithSplay(0)).BeginRun(func(ctx context.Context, _ election.Term) error {
+			work = ctx
+			<-ctx.Done()
+			return nil
+		})
+		After(time.Minute)
+		term, leads := a.Term()
+		f.Expect(leads && work.Err() == nil).To(BeTrue())
+		election.AgeLease(term, 10*time.Minute, 70*time.Minute, 70*time.Minute)
+		After(1100 * time.Millisecond)
+		f.Expect(work.Err()).To(HaveOccurred())
+		f.Expect(a.Seen()).To(HaveLen(2), "OnWon and OnLost")
+	})
 }

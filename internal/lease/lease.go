@@ -13,6 +13,10 @@ package lease
 
 import "time"
 
+// MaxSleep is how long a timer may run at most that is to end a lease. Timers stand still while the machine is suspended, and so do all of a process: none
+// tells that the suspension is over.
+const MaxSleep = time.Second
+
 // tolerance is the largest difference of the monotonic clock and the wall clock that counts as agreement: on Windows both
 // advance in steps of up to 16 ms, and macOS slews only the wall clock. The tolerance is at most the least margin of a lease.
 const tolerance = 50 * time.Millisecond

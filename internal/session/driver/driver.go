@@ -19,6 +19,7 @@ import (
 
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/lease"
 	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/session"
 	"github.com/natscampaign/election/internal/settings"
@@ -222,9 +223,9 @@ const limitInterval = 20 * time.Millisecond
 
 // wake has the session asked again at a time, and sooner if requests are under way, which have limits.
 func (d *Driver) wake(at time.Time) {
-	in := time.Hour
+	in := lease.MaxSleep
 	if !at.IsZero() {
-		in = time.Until(at)
+		in = min(in, time.Until(at))
 	}
 	if len(d.underWay) > 0 {
 		in = min(in, limitInterval)
