@@ -72,8 +72,7 @@ func (g *guardian) start() (err error) {
 	deputyLives, childDeputyLives := pipe() // ends when the deputy has ended
 	cmd := exec.Command(path)
 	if err == nil {
-		g.in, g.deputyIn = in, deputyIn
-		g.write()
+		g.last.write(in, deputyIn)
 		cmd.Args, cmd.Env = []string{"election-cli", GuardianCommand, fileNumber(childDeputyIn), fileNumber(childDeputyLives)}, []string{}
 		cmd.Stdin, cmd.SysProcAttr = childIn, &syscall.SysProcAttr{Setsid: true}
 		err = ownChildren.start(cmd, childDeputyIn, childDeputyLives)
@@ -85,7 +84,7 @@ func (g *guardian) start() (err error) {
 		return err
 	}
 	_, _, _ = childIn.Close(), childDeputyIn.Close(), childDeputyLives.Close()
-	g.cmd = cmd
+	g.cmd, g.in, g.deputyIn = cmd, in, deputyIn
 	g.follow(deputyLives)
 	return nil
 }
@@ -161,16 +160,16 @@ func (g *guardian) setOrder(o order) (wasDue bool, ago time.Duration) {
 	replaced := g.last
 	if !o.sameAs(replaced) {
 		if g.last = o; !g.dismissed {
-			g.write()
+			g.last.write(g.in, g.deputyIn)
 		}
 	}
 	return replaced.isDue(), -replaced.remaining()
 }
 
-// write sends the last order to the guardian and to its deputy. The caller holds mu.
-func (g *guardian) write() {
-	writeOrder(g.in, g.last)
-	writeOrder(g.deputyIn, g.last.forDeputy())
+// write sends the order to a guardian and to its deputy.
+func (o order) write(in, deputyIn *os.File) {
+	writeOrder(in, o)
+	writeOrder(deputyIn, o.forDeputy())
 }
 
 // writeOrder sends an order, in one write, which a pipe takes as a whole or not at all. It never waits for a process that
@@ -189,7 +188,7 @@ func writeOrder(pipe *os.File, o order) {
 func (g *guardian) dismiss() {
 	g.mu.Lock()
 	g.last, g.dismissed = order{}, true
-	g.write()
+	g.last.write(g.in, g.deputyIn)
 	_, _ = g.in.Close(), g.deputyIn.Close()
 	g.mu.Unlock()
 	<-g.done
