@@ -22,9 +22,9 @@ const laterPause = time.Second
 const maxRelease = time.Second
 
 // isRequest reports whether a message may be a request, by its headers. Requests of this package have none. The server gives headers to its
-// own messages, such as the heartbeats of a consumer, and to what a stream has stored; a client has it put them on any subject, also where
-// the client may not publish. It also says of a
-// request from another account who sent it, and requests may be traced.
+// own messages, such as the heartbeats of a consumer, and to what a stream has stored, and a client can have it send those to any subject, even
+// to one on which the client must not publish. Two kinds of headers are allowed: the server says of a request from another account who sent
+// it, and requests may be traced.
 func isRequest(m *nats.Msg) bool {
 	for name := range m.Header {
 		switch {
