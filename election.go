@@ -46,6 +46,7 @@ type Election struct {
 	own       *core.Candidate // the same; nil if the key is one of a session, whose claim decides
 	stopped   bool            // Stop was called
 	current   *run            // nil while neither Start nor Run is being called
+	ran       bool            // Start or Run was called before
 	running   bool            // current has registered its metrics, and has not ended
 	leader    *Leader         // the last leader that was read
 	requests  requests        // those that failed

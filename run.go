@@ -39,6 +39,7 @@ type run struct {
 	ctx    context.Context                   // ends when the run is to end
 	cancel context.CancelFunc
 	failed atomic.Pointer[error] // why the run must end although nobody stopped it
+	again  bool                  // the election ran before
 
 	member *control.Member // nil if the connection is not known; set before the first campaign, and read by goroutines of callers
 	guard  *natsconn.Guard // nil if the connection is not known

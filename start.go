@@ -74,7 +74,8 @@ func (e *Election) enter(parent context.Context, work func(context.Context, Term
 		return nil, ErrAlreadyRunning
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the end of parent calls run.stop, which tells the candidate first
-	r := &run{Election: e, work: work, ctx: ctx, cancel: cancel}
+	r := &run{Election: e, work: work, ctx: ctx, cancel: cancel, again: e.ran}
+	e.ran = true
 	r.shell = newShell(r)
 	e.current = r
 	return r, nil
@@ -234,6 +235,9 @@ func (r *run) campaignAs(source notify.Source) (cloned bool) {
 	defer func() { r.expect("stopping", time.Now().Add(busyTime)) }()
 	defer r.yieldToSuccessor()
 	listener.WaitReady(r.ctx, r.took())
+	if r.again && r.opts.SplayOnce {
+		began = began.Add(-r.status().Bucket.Splay) // so the splay is over
+	}
 	return r.loop(began)
 }
 

@@ -28,8 +28,9 @@ with the program's exit code.
 Environment: the program finds ELECTION_KEY, ELECTION_NAME (the name of this candidate), ELECTION_BUCKET, ELECTION_TERM
 and ELECTION_TOKEN. ELECTION_TOKEN is the fencing token, which sorts after the tokens of all earlier terms. Send it with
 every write, and have the receiver refuse a token that sorts before one that the receiver has seen. The program does not
-inherit NATS_PASSWORD, NATS_TOKEN, nor a NATS_URL that contains credentials, unless --keep-env is given. It inherits all
-descriptors that this command inherited, such as the sockets of systemd, and LISTEN_PID then names the program.
+inherit NATS_PASSWORD, NATS_TOKEN, a NATS_USER that is a token, nor a NATS_URL that contains credentials, unless --keep-env
+is given. It inherits all descriptors that this command inherited, such as the sockets of systemd, and LISTEN_PID then
+names the program.
 
 End of the program: the program runs in a process group of its own, and this command ends the whole group. In an orderly
 stop, after TERM to this command or when an operator asks for a handover, it sends TERM, renews the lease until the
@@ -90,8 +91,9 @@ This command waits for an unreachable server, and logs why it cannot connect. Wi
 no connection after that time. It exits at once if the server refuses the credentials, or if there is no bucket. It
 waits for a bucket that is gone after this command has campaigned there.
 
-With --no-wait, this command reads the key once. It gives up if another candidate leads. Otherwise it waits only for as
-long as it takes to win the key and to stand down: 0.75 of the TTL where nobody released the key within the last TTL.
+With --no-wait, this command reads the key once. It gives up if another candidate leads, if the election is paused, or if
+this host is not healthy. Otherwise it waits only for as long as it takes to win the key and to stand down: 0.75 of the TTL
+where nobody released the key within the last TTL.
 
 With --hold-at-least, this command stays and keeps the key until that much time has passed since the program started, though
 the program exits earlier by itself. So a job of cron runs at most once per period although the clocks of hosts differ:
@@ -142,7 +144,7 @@ func registerRun(app *fisk.Application, env *cli.Env) {
 	cli.EnumVar(cmd.Flag("restart", "When to start the program again after it exits: never, on-failure or always").Default(supervise.RestartNever), &r.Restart, supervise.RestartNever, supervise.RestartOnFailure, supervise.RestartAlways)
 	cli.EnumVar(cmd.Flag("on-exit", "What to do with the key until a restart: release or keep it").IsSetByUser(&r.OnExitSet).Default(supervise.OnExitRelease), &r.OnExit, supervise.OnExitRelease, supervise.OnExitKeep)
 	cmd.Flag("no-witness", "Start no witness: if this command is killed, the key is released when its lease is over").UnNegatableBoolVar(&r.NoWitness)
-	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, NATS_TOKEN, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
+	cmd.Flag("keep-env", "Also pass NATS_PASSWORD, NATS_TOKEN, a NATS_USER that is a token, and a NATS_URL that contains credentials, to the program").UnNegatableBoolVar(&r.KeepEnv)
 	cmd.Flag("verbose", "Also log each campaign and each renewal").Short('v').UnNegatableBoolVar(&r.Verbose)
 	cmd.Flag("quiet", "Log only warnings and errors").Short('q').UnNegatableBoolVar(&r.Quiet)
 	served.Register(cmd)

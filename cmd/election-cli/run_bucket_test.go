@@ -56,6 +56,25 @@ func TestRunThatHasLedWaitsForABucketThatIsGone(t *testing.T) {
 	}
 }
 
+// TestRunAdaptsToANewTTL edits the TTL as the fix of a check says, and the other way: the run that was given no interval takes that of the new TTL, and
+// divides its lease anew.
+func TestRunAdaptsToANewTTL(t *testing.T) {
+	inRealTime(t)
+	t.Parallel()
+	f := newRunFixture(t, 2*time.Minute)
+	f.ok("pause", "jobs", "--force")
+	one := f.prepare("--name", "one", "jobs", "--", "bash", "-c", `echo >>leads; sleep 1000`)
+	followed := followLog(f, one.cmd)
+	followed.says("paused by an operator")
+	f.ok("bucket", "edit", "--ttl", "15s")
+	f.ok("resume", "jobs")
+	f.awaitText("leads", "\n")
+	f.ok("bucket", "edit", "--ttl", "2m")
+	followed.says("Lease is divided by the bucket's new TTL")
+	f.Consistently(f.content("leads")).WithTimeout(5*time.Second).Should(Equal("\n"), "the program goes on")
+	one.terminate(143)
+}
+
 func TestRunThatDoesNotWaitSaysHowToCreateABucketThatIsGone(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,27 @@ func TestRestartAfterAFailureIsInANewTerm(t *testing.T) {
 	f.Expect(terms).To(HaveLen(4))
 	f.Expect(terms[1]).NotTo(Equal(terms[0]), "the key was released in between")
 	f.Expect(strings.Count(w.stderr.String(), "Program is started again")).To(Equal(3))
+}
+
+// TestMetricsCountAllTermsOfARun is what the alert ElectionFlapping relies on: a program that fails again and again.
+func TestMetricsCountAllTermsOfARun(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{"program that runs while this host leads": nil, "program that is signalled": {"--on-lost=signal"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLongLeaseFixture(t)
+			args := append([]string{"run", "-s", f.url, "--stand-down", "0s", "--interval", "1s", "--restart=on-failure", "--metrics", "127.0.0.1:0"}, flags...)
+			program := `trap 'led=1' USR1; trap : USR2; trap 'exit 0' TERM; led=$ELECTION_TERM
+while :; do if test "$led"; then mkdir 1 && exit 1; mkdir 2 && exit 1; mkdir 3 && exit 1; fi; sleep 0.02; done 2>/dev/null`
+			cmd, _, _ := command(t, append(args, "jobs", "--", "bash", "-c", program)...)
+			cmd.Dir = f.folder
+			p := followLog(f, cmd)
+			metrics := fetch(p.url("Metrics are served"))
+			f.Eventually(func() string {
+				return regexp.MustCompile(`(?m)^election_transitions_total{.*to="leader"}.*$`).FindString(metrics())
+			}).Should(HaveSuffix(" 4"))
+		})
+	}
 }
 
 func TestRestartWithOnExitKeepIsInTheSameTerm(t *testing.T) {

@@ -79,6 +79,19 @@ func TestNoWaitAndMaxWaitGiveUpWhileAnotherHostLeads(t *testing.T) {
 	f.Expect(w.run()).To(Equal(9), "the key was released: %s", w.stderr)
 }
 
+// TestNoWaitGivesUpWhileThisHostIsNotToCampaign has what holds the candidate back last for ever.
+func TestNoWaitGivesUpWhileThisHostIsNotToCampaign(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	w := f.prepare("--no-wait", "--health-command", "false", "jobs", "--", "true")
+	f.Expect(w.run()).To(Equal(cli.ExitNegative), w.stderr.String())
+	f.Expect(w.stderr.String()).To(ContainSubstring("this host is not healthy: --health-command: false: exit status 1"))
+	f.ok("pause", "jobs", "--force")
+	w = f.prepare("--no-wait", "-E", "75", "jobs", "--", "true")
+	f.Expect(w.run()).To(Equal(75), w.stderr.String())
+	f.Expect(w.stderr.String()).To(ContainSubstring(`the election "jobs" is paused; 'election-cli resume jobs' ends that`))
+}
+
 func TestKeyIsHeldAsLongAsHoldAtLeastSaysThoughTheProgramHasExited(t *testing.T) {
 	t.Parallel()
 	f := newLongLeaseFixture(t)
@@ -227,5 +240,23 @@ func TestProgramDoesNotInheritThePasswordsOfRun(t *testing.T) {
 		w.cmd.Env = append(os.Environ(), secret...)
 		f.Expect(w.run()).To(Equal(0), w.stderr.String())
 		f.Expect(strings.Count(w.stdout.String(), "secret")).To(Equal(c.passed), "%v", c.flags)
+	}
+}
+
+func TestProgramInheritsNoUserThatIsAToken(t *testing.T) {
+	t.Parallel()
+	f := newLongLeaseFixture(t)
+	for _, c := range []struct {
+		flags, env []string
+		passed     bool
+	}{
+		{nil, []string{"NATS_USER=secret"}, false},
+		{[]string{"--keep-env"}, []string{"NATS_USER=secret"}, true},
+		{nil, []string{"NATS_USER=secret", "NATS_PASSWORD=other"}, true}, // then it is a name
+	} {
+		w := f.prepare(append(c.flags, "jobs", "--", "env")...)
+		w.cmd.Env = append(os.Environ(), c.env...)
+		f.Expect(w.run()).To(Equal(0), w.stderr.String())
+		f.Expect(strings.Contains(w.stdout.String(), "NATS_USER=secret")).To(Equal(c.passed), "%v %v", c.flags, c.env)
 	}
 }

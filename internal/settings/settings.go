@@ -47,6 +47,8 @@ type Options struct {
 	Schedule        cron.Schedule // of WithRelinquish; nil if there is none
 	ScheduleErr     error         // what is wrong with it
 
+	SplayOnce bool // only the first run is splayed
+
 	Witness Witness // is told of the terms; nil if there is none
 
 	Claim Claim // the key is one of a session; nil if the election is a candidate of its own
@@ -97,6 +99,9 @@ func ByChance(o *Options) { o.Order, o.NoStandbys = core.ByChance, true }
 // WithoutStandbys is an option for candidates whose election is well while no other candidate waits to take over, as those of a key that a group
 // assigns to one member: they neither count nor miss standbys. It is an option of every lock and slot, too.
 func WithoutStandbys(o *Options) { o.NoStandbys = true }
+
+// SplayOnce is an option for a candidate that is started again and again: only its first run is splayed.
+func SplayOnce(o *Options) { o.SplayOnce = true }
 
 // ShortInterval is an option for the candidates of package connect and of the command, which take the interval that suits most elections unless
 // they are given one. Candidates of Choria learn of a loss by their next renewal only, and so a winner among them stands down for as long as they

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +15,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
@@ -27,9 +27,12 @@ type connection struct {
 	bucket *election.Bucket
 }
 
-// connect connects, opens the bucket and divides its leases. It waits for the server and the bucket, unless --no-wait was given.
+// connect connects, opens the bucket and divides its leases, unless that is done. It waits for the server and the bucket, unless --no-wait was given.
 // It returns nil if the run has ended: before it was done, or because of an error that it found.
 func (r *runner) connect(ctx context.Context) *connection {
+	if r.connected != nil {
+		return r.connected
+	}
 	client, err := r.Connection.ConnectWithRetry("election-cli run "+r.Name, r.finish, r.log, nats.RetryOnFailedConnect(!r.NoWait))
 	if err != nil {
 		if r.NoWait {
@@ -46,7 +49,15 @@ func (r *runner) connect(ctx context.Context) *connection {
 		client.Conn.Close()
 		return nil
 	}
+	r.connected = c
 	return c
+}
+
+// disconnect closes the connection.
+func (r *runner) disconnect() {
+	if r.connected != nil {
+		r.connected.Conn.Close()
+	}
 }
 
 // openBucket opens the bucket and divides its leases. A run that has campaigned waits for a bucket that is gone, as the library does while it
@@ -71,6 +82,7 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 				}
 				times, err := r.divideLease(info)
 				r.times.Store(&times)
+				r.election.Store(nil) // one of the bucket as it is now follows
 				r.log.Debug("Lease is divided", "ttl", info.TTL, "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
 				return err
 			}
@@ -109,12 +121,9 @@ func (r *runner) runHealthCommand(cmd *exec.Cmd) error {
 	return ownChildren.wait(cmd)
 }
 
-// campaign takes part in the election until ctx ends or until lead, which is called in each term, calls withdraw. The first
-// campaign of a run is splayed. It returns false if it failed, and has then ended the run.
-func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
-	times := r.times.Load()
-	opts := []election.Option{election.WithLogger(r.log), r.witness.option(),
-		election.WithCampaignInterval(times.interval), election.WithLeaseMargin(times.margin),
+// newElection returns the election of the run in a bucket. One counts all terms of the run, so its metrics do, too.
+func (r *runner) newElection(bucket *election.Bucket) (*election.Election, error) {
+	opts := []election.Option{election.WithLogger(r.log), r.witness.option(), cli.IntervalOption(r.Interval), settings.SplayOnce,
 		election.WithReleaseTimeout(r.stopTimeout() + releaseAfterKill)} // the library renews the lease until the program has exited
 	if r.StandDownSet {
 		opts = append(opts, election.WithStandDown(r.StandDown))
@@ -122,38 +131,56 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 	if r.campaigned || r.NoWait {
 		opts = append(opts, election.WithSplay(0)) // hosts that started together no longer campaign together
 	}
-	r.campaigned = true
 	opts = append(opts, r.Health.Options(r.log, r.runHealthCommand)...)
 	if r.served != nil {
 		opts = append(opts, r.served.Options()...)
 	}
-	followed := ctx
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var e *election.Election
-	var withdrawn atomic.Bool
 	if r.NoWait {
 		opts = append(opts, settings.WithoutStandbys) // others that come gave up, and do not wait
 		opts = append(opts, election.WithBackoff(afterLostCampaign(func() {
-			if ctx.Err() == nil && !withdrawn.Load() { // otherwise the candidate withdrew, and did not lose
+			if r.contends.Load() { // otherwise the candidate withdrew, and did not lose
 				r.finish(r.conflictOf(e))
 			}
 		})))
 	}
-	e, err := election.NewElection(r.Name, r.Key, c.bucket, opts...)
-	if err != nil {
-		r.finish(err)
-		return false
+	e, err := election.NewElection(r.Name, r.Key, bucket, opts...)
+	return e, err
+}
+
+// campaign takes part in the election until ctx ends or until lead, which is called in each term, calls withdraw. The first
+// campaign of a run is splayed. It returns false if it failed, and has then ended the run.
+func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx context.Context, t election.Term, withdraw func())) (ok bool) {
+	e := r.election.Load()
+	if e == nil {
+		var err error
+		if e, err = r.newElection(c.bucket); err != nil {
+			r.finish(err)
+			return false
+		}
+		r.election.Store(e)
 	}
+	r.campaigned = true
 	if r.served != nil {
-		r.served.Follow(followed, c.Client, c.bucket, e)
+		r.served.Follow(ctx, c.Client, c.bucket, e)
 	}
-	err = e.Run(ctx, func(ctx context.Context, t election.Term) error {
+	followed := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.contends.Store(true)
+	defer context.AfterFunc(ctx, func() { r.contends.Store(false) })()
+	campaigning, leads := context.WithCancel(ctx)
+	defer leads()
+	if r.NoWait {
+		go r.giveUpWhenHeldBack(campaigning, e)
+	}
+	err := e.Run(ctx, func(ctx context.Context, t election.Term) error {
+		leads()
 		returned := make(chan struct{})
 		defer close(returned)
 		r.hook.follow(ctx, returned, t)
 		lead(ctx, t, func() {
-			withdrawn.Store(true)
+			r.contends.Store(false)
 			context.AfterFunc(ctx, cancel) // after the term: an earlier cancel would end it with the reason stopped instead of work-ended
 		})
 		return nil
@@ -170,6 +197,26 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		r.finish(err)
 	}
 	return err == nil
+}
+
+// giveUpWhenHeldBack ends a run with --no-wait that is not to campaign, because an operator has paused the election or this host is not healthy: that may
+// last. It returns when ctx ends.
+func (r *runner) giveUpWhenHeldBack(ctx context.Context, e *election.Election) {
+	for timeutil.Pause(ctx, checkInterval) == nil {
+		s := e.Status()
+		why := ""
+		switch {
+		case s.Step != core.WaitingHeld.WithRole():
+		case s.Paused:
+			why = fmt.Sprintf("the election %q is paused; %s ends that", r.Key, r.NameCommand("resume "+r.Key))
+		case s.Unhealthy != "":
+			why = "this host is not healthy: " + s.Unhealthy
+		}
+		if why != "" {
+			r.finish(&cli.ExitError{Code: r.ConflictExitCode, Message: why})
+			return
+		}
+	}
 }
 
 // afterLostCampaign is a function that is called after each lost campaign and after each loss of leadership. It is an

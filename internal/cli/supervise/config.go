@@ -71,7 +71,7 @@ type Config struct {
 	LostHook string                                 // the program that runs whenever leadership has ended; empty for none
 	Serve    func(log *slog.Logger) (Server, error) // begins to serve what the flags ask for about the candidate; nil for nothing
 
-	KeepEnv        bool // the program also gets NATS_PASSWORD, NATS_TOKEN, and NATS_URL if that contains credentials
+	KeepEnv        bool // the program also gets NATS_PASSWORD, NATS_TOKEN, NATS_USER if that is a token, and NATS_URL if that contains credentials
 	Verbose, Quiet bool
 
 	MaxWaitSet, ConflictExitCodeSet bool

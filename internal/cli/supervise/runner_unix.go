@@ -35,15 +35,18 @@ type runner struct {
 	guardian    *guardian
 	witness     *groupTeller // nil if there is none
 	terminal    tty
-	times       atomic.Pointer[leaseTimes] // nil until the bucket is known
-	finish      context.CancelCauseFunc    // ends the run; the cause decides the exit code
-	current     atomic.Pointer[program]    // nil while no program runs
-	failures    int                        // number of starts in a row after which the program did not run for restartResetAfter
-	campaigned  bool                       // whether this run has campaigned
-	notRenewed  atomic.Uint64              // the number of the last term that was given up because its lease was not renewed
-	served      Server                     // nil if nothing is served
-	hook        *lostHook                  // nil if there is none
-	programExit *cli.ExitError             // the last exit of the program, once run does not start it again
+	times       atomic.Pointer[leaseTimes]        // nil until the bucket is known; see divided
+	connected   *connection                       // nil before
+	election    atomic.Pointer[election.Election] // of all campaigns in the bucket; nil before the first
+	contends    atomic.Bool                       // it campaigns or leads, and does not withdraw
+	finish      context.CancelCauseFunc           // ends the run; the cause decides the exit code
+	current     atomic.Pointer[program]           // nil while no program runs
+	failures    int                               // number of starts in a row after which the program did not run for restartResetAfter
+	campaigned  bool                              // whether this run has campaigned
+	notRenewed  atomic.Uint64                     // the number of the last term that was given up because its lease was not renewed
+	served      Server                            // nil if nothing is served
+	hook        *lostHook                         // nil if there is none
+	programExit *cli.ExitError                    // the last exit of the program, once run does not start it again
 
 	starting    sync.Mutex  // held while the program is started
 	interrupted atomic.Bool // whether a signal asked run to end
@@ -93,6 +96,7 @@ func (r *Config) Run() error {
 	ctx, finish := context.WithCancelCause(context.Background())
 	defer finish(nil)
 	n.finish = finish
+	defer n.disconnect()
 	defer n.forwardSignals()()
 	if r.OnLost == OnLostSignal {
 		n.runSignalMode(ctx)
@@ -138,6 +142,8 @@ func (r *runner) environment(t *election.Term) []string {
 			return true
 		case "NATS_PASSWORD", "NATS_TOKEN":
 			return !r.KeepEnv
+		case "NATS_USER": // without a password it is a token
+			return !r.KeepEnv && r.Connection.Password == ""
 		case "NATS_URL":
 			return !r.KeepEnv && strings.Contains(value, "@")
 		}

@@ -73,7 +73,6 @@ func (r *runner) startCandidate(ctx context.Context) *candidate {
 		if conn == nil {
 			return
 		}
-		defer conn.Conn.Close()
 		for ctx.Err() == nil && r.campaign(ctx, conn, r.notifyProgram) {
 			continue // notifyProgram withdrew because a lease was about to end: campaign again
 		}
@@ -138,8 +137,8 @@ func (r *runner) awaitHandlers(ctx context.Context, p *program) {
 // is stopped, the guardian signals the loss to the program. The loss then stands, even if the lease was renewed meanwhile.
 func (r *runner) awaitLoss(ctx context.Context, p *program, t election.Term) {
 	for ctx.Err() == nil && !p.hasExited() {
-		grace, killTime := r.graceAndKillTime()
 		end := t.Deadline()
+		grace, killTime := r.graceAndKillTime()
 		untilLoss := timeutil.Remaining(end) - grace - killTime
 		if untilLoss <= 0 {
 			r.log.Warn("Lease is not renewed and about to end", "left", terminal.FormatDuration(timeutil.Remaining(end)))

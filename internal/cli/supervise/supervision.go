@@ -5,6 +5,7 @@ package supervise
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"syscall"
@@ -68,9 +69,35 @@ func (r *runner) guardianOrder(pid int, t *election.Term) order {
 	return orderAt(t.Deadline().Add(-killTime/2), order{Group: pid, Target: -pid, Signal: unix.SIGKILL, Slack: killTime / 2})
 }
 
-// graceAndKillTime returns the two times that end each lease. They are provisional until the bucket is known.
+// divided returns how leases are divided, by the present TTL of the bucket; nil until the bucket is known. A grace that the TTL does not allow any more
+// is cut.
+func (r *runner) divided() *leaseTimes {
+	t, e := r.times.Load(), r.election.Load()
+	if t == nil || e == nil {
+		return t
+	}
+	s := e.Status()
+	switch {
+	case s.TTL == 0, s.TTL == t.ttl && s.CampaignInterval == t.interval:
+		return t
+	case s.TTL > t.ttl && 0 < s.LeaseRemaining && s.LeaseRemaining <= t.ttl-t.margin: // the next renewal earns a longer lease
+		return t
+	}
+	next, maxGrace := r.divide(s.TTL, s.CampaignInterval)
+	level := slog.LevelInfo
+	if next.grace > maxGrace {
+		next.grace, level = maxGrace, slog.LevelWarn
+	}
+	if r.times.CompareAndSwap(t, &next) {
+		r.log.Log(context.Background(), level, "Lease is divided by the bucket's new TTL", "ttl", next.ttl, "interval", next.interval, "grace", next.grace, "kill_time", next.killTime)
+	}
+	return &next
+}
+
+// graceAndKillTime returns the two times that end each lease. They are provisional until the bucket is known. A caller that compares them with a deadline
+// reads the deadline before: if the TTL is shortened in between, the deadline is not yet cut, rather than the grace still long.
 func (r *runner) graceAndKillTime() (grace, killTime time.Duration) {
-	if t := r.times.Load(); t != nil {
+	if t := r.divided(); t != nil {
 		return t.grace, t.killTime
 	}
 	if r.GraceSet {
@@ -83,7 +110,6 @@ func (r *runner) graceAndKillTime() (grace, killTime time.Duration) {
 // false when the group is gone.
 func (s *supervision) tick(ctx context.Context) bool {
 	p := s.program
-	grace, killTime := s.graceAndKillTime()
 	if reason := lossOf(ctx); reason != "" && !p.hasExited() { // before the guardian gets its order, which is due then, and does the same
 		p.terminate(unix.SIGTERM)
 		s.kill("leadership was lost: " + string(reason))
@@ -97,6 +123,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 			s.log.Warn("This process was stopped, and its guardian killed the program meanwhile", "group", p.pid, "ago", terminal.FormatDuration(ago))
 		}
 	}
+	grace, killTime := s.graceAndKillTime()
 	exited := p.hasExited()
 	if exited && p.groupGone() {
 		return false
@@ -143,7 +170,7 @@ func (s *supervision) tick(ctx context.Context) bool {
 // terminal that the program has, this process stops too, as a shell expects of a job, until the shell continues it. Otherwise followStops
 // reports whether the program has been stopped for longer than a TTL: a leader that does nothing should not lead.
 func (s *supervision) followStops() (tooLong bool) {
-	p, times := s.program, s.times.Load()
+	p, times := s.program, s.divided()
 	if p.hasExited() || !isStopped(p.pid) {
 		s.stopped = time.Time{}
 		if p.hasTerminal && s.terminal.isForeground() {

@@ -21,7 +21,6 @@ func (r *runner) runTerminateMode(ctx context.Context) {
 	if c == nil {
 		return
 	}
-	defer c.Conn.Close()
 	if r.NoWait {
 		if leader, err := c.leader(ctx, r.Key); err == nil {
 			r.finish(r.conflictWith(&leader))

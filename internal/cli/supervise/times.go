@@ -35,17 +35,7 @@ type leaseTimes struct {
 // fit. It does not refuse a TTL or an interval that elections cannot have: the library refuses those, with its own error.
 func (r *Config) divideLease(bucket kv.Info) (leaseTimes, error) {
 	ttl := bucket.TTL
-	t := leaseTimes{ttl: ttl, margin: timing.DefaultMargin(ttl), interval: r.intervalIn(bucket, ttl)}
-	room := ttl - t.margin - t.interval
-	if cli.CheckTTL(ttl) != nil || room < timing.MinRoom {
-		t.grace = r.Grace
-		return t, nil
-	}
-	t.killTime = min(max(room/3, minKillTime), maxKillTime)
-	maxGrace := room - t.killTime - min(room/2, maxRetryTime)
-	if t.grace = min(maxGrace, max(room/8, minDefaultGrace), maxDefaultGrace); r.GraceSet {
-		t.grace = r.Grace
-	}
+	t, maxGrace := r.divide(ttl, r.intervalIn(bucket, ttl))
 	if t.grace <= maxGrace {
 		return t, nil
 	}
@@ -59,6 +49,22 @@ func (r *Config) divideLease(bucket kv.Info) (leaseTimes, error) {
 	}
 	return t, fmt.Errorf("--grace %v does not fit: with the bucket's TTL of %v and renewals every %v, the program would have to be terminated "+
 		"while a renewal may still succeed; %s", t.grace, ttl, t.interval.Round(time.Millisecond), fix)
+}
+
+// divide divides a TTL, and returns the longest grace that leaves time to retry a renewal.
+func (r *Config) divide(ttl, interval time.Duration) (t leaseTimes, maxGrace time.Duration) {
+	t = leaseTimes{ttl: ttl, margin: timing.DefaultMargin(ttl), interval: interval}
+	room := ttl - t.margin - t.interval
+	if cli.CheckTTL(ttl) != nil || room < timing.MinRoom {
+		t.grace = r.Grace
+		return t, t.grace
+	}
+	t.killTime = min(max(room/3, minKillTime), maxKillTime)
+	maxGrace = room - t.killTime - min(room/2, maxRetryTime)
+	if t.grace = min(maxGrace, max(room/8, minDefaultGrace), maxDefaultGrace); r.GraceSet {
+		t.grace = r.Grace
+	}
+	return t, maxGrace
 }
 
 // stopTimeout returns how long the program may take to exit in an orderly stop, in which the lease is renewed until then.
