@@ -6,6 +6,7 @@ import (
 
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/core"
+	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/internal/version"
 )
 
@@ -53,11 +54,26 @@ func (s served) HoldsKey() bool {
 	return t != nil && t.left() > 0
 }
 
-// Refresh loads the bucket's info again: an operator has paused or resumed the election, or the bucket was deleted and made again.
-func (s served) Refresh(ctx context.Context) {
-	loaded, _ := s.load(ctx)
-	s.tellLoaded(loaded)
+// Refresh loads the bucket's info again: an operator has paused or resumed the election or changed the TTL, or the bucket was deleted and made again. It
+// reports whether the server said something about the bucket, and tries for a while if it does not.
+func (s served) Refresh(ctx context.Context) bool {
+	for tries := 1; ; tries++ {
+		loaded, _ := s.load(ctx)
+		s.tellLoaded(loaded)
+		switch loaded.Failure {
+		case core.NoFailure, core.Gone, core.Unfit:
+			return true
+		}
+		if tries == refreshTries || timeutil.Pause(ctx, refreshPause) != nil {
+			return false
+		}
+	}
 }
+
+const (
+	refreshTries = 5
+	refreshPause = 250 * time.Millisecond
+)
 
 // ExpectRelease has the key read after the given time.
 func (s served) ExpectRelease(after time.Duration) {

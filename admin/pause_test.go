@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -45,6 +46,19 @@ func TestPausedElectionKeepsItsLeaderAndGetsNoOther(t *testing.T) {
 			}
 		}
 		f.Expect(leaders).To(Equal(1))
+	}, republished)
+}
+
+// The server does not answer at first whether the election is paused.
+func TestCandidateThatIsToldOfAPauseAsksUntilItKnows(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := f.LeaderWith("b")
+		b := others["b"]
+		b.Link.LoseRequests(faultproxy.Once(func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") }))
+		f.Expect(operator(f).Pause(ctx, key)).To(Succeed())
+		after(5 * time.Second)
+		f.Expect(b.Status().Paused).To(BeTrue())
+		f.Expect(a.IsLeader()).To(BeTrue())
 	}, republished)
 }
 

@@ -26,7 +26,7 @@ func (leader) BucketCreated() time.Time               { return time.Unix(0, 0) }
 func (leader) HoldsKey() bool                         { return true }
 func (l leader) Resign(context.Context) error         { close(l.resigned); return nil }
 func (leader) Transfer(context.Context, string) error { return ErrNoCandidate }
-func (leader) Refresh(context.Context)                {}
+func (leader) Refresh(context.Context) bool           { return true }
 func (leader) ExpectRelease(time.Duration)            {}
 func (leader) HandoverTimeout() time.Duration         { return time.Minute }
 
@@ -55,7 +55,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, verb, inbox string, data []byte) {
 		s := &service{
 			bucket: kv.With(named{}, offline{}), log: slog.New(slog.DiscardHandler), handovers: make(chan struct{}, 1),
-			stale: make(chan struct{}, 1), refreshes: map[string][]func(){}, counters: map[string]counters{},
+			stale: make(chan struct{}, 1), refreshes: map[string][]func(bool){}, counters: map[string]counters{},
 		}
 		l := leader{make(chan struct{})}
 		s.members = map[string][]*Member{"k": {{s, "k", l}}}

@@ -17,7 +17,7 @@ type Served interface {
 	HoldsKey() bool
 	Resign(ctx context.Context) error
 	Transfer(ctx context.Context, target string) error
-	Refresh(ctx context.Context)       // reads the bucket's info again
+	Refresh(ctx context.Context) bool  // reads the bucket's info again, and reports whether it could
 	ExpectRelease(after time.Duration) // reads the key then
 	HandoverTimeout() time.Duration
 }

@@ -77,13 +77,17 @@ func (s *service) carryOut(ctx context.Context, verb, key string, m *nats.Msg) e
 	case verbCandidates:
 		s.describe(m, r, addressed)
 		if s.behind(key, r) {
-			s.refreshFor(key, func() {
+			s.refreshFor(key, func(bool) {
 				s.describe(m, r, slices.DeleteFunc(s.addressed(key, r), func(m *Member) bool { return slices.Contains(addressed, m) }))
 			})
 		}
 	case verbRefresh:
 		if len(addressed) > 0 {
-			s.refreshFor(key, func() { reply(m, answer{Done: true}) })
+			s.refreshFor(key, func(refreshed bool) {
+				if refreshed { // else others may answer
+					reply(m, answer{Done: true})
+				}
+			})
 		}
 	case verbResign, verbTransfer:
 		for _, member := range addressed {
@@ -149,8 +153,9 @@ func (s *service) connection() (name, server string) {
 	return fmt.Sprintf("%d@%s", client, nc.ConnectedServerName()), nc.ConnectedServerId()
 }
 
-// refreshFor has the candidates of the key read the bucket's info again, and then calls the function. It drops a request too many.
-func (s *service) refreshFor(key string, then func()) {
+// refreshFor has the candidates of the key read the bucket's info again, and then calls the function, which is told whether all could. It drops a request
+// too many.
+func (s *service) refreshFor(key string, then func(refreshed bool)) {
 	s.mu.Lock()
 	if len(s.refreshes[key]) < maxRequests {
 		s.refreshes[key] = append(s.refreshes[key], then)
@@ -169,14 +174,15 @@ func (s *service) refresh(ctx context.Context) {
 		}
 		s.mu.Lock()
 		waiting := s.refreshes
-		s.refreshes = map[string][]func(){}
+		s.refreshes = map[string][]func(bool){}
 		s.mu.Unlock()
 		for key, requests := range waiting {
+			refreshed := true
 			for _, member := range s.of(key) {
-				member.served.Refresh(ctx)
+				refreshed = member.served.Refresh(ctx) && refreshed
 			}
 			for _, answer := range requests {
-				answer()
+				answer(refreshed)
 			}
 		}
 	}

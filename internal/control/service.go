@@ -53,9 +53,9 @@ type service struct {
 
 	mu        sync.Mutex // guards what follows; never held across I/O
 	members   map[string][]*Member
-	counters  map[string]counters // by verb
-	refreshes map[string][]func() // the answers that wait, by key: the candidates are refreshed once for all of them
-	laterAt   time.Time           // when a request last had candidates refreshed by naming a later bucket
+	counters  map[string]counters     // by verb
+	refreshes map[string][]func(bool) // the answers that wait, by key: the candidates are refreshed once for all of them
+	laterAt   time.Time               // when a request last had candidates refreshed by naming a later bucket
 }
 
 // services are those of this process, by the id of the bucket.
@@ -70,7 +70,7 @@ func open(bucket *kv.Bucket, log *slog.Logger) (*service, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{
 		bucket: bucket, log: log, started: time.Now().UTC(), requests: make(chan *nats.Msg), handovers: make(chan struct{}, MaxHandovers),
-		members: map[string][]*Member{}, counters: map[string]counters{}, refreshes: map[string][]func(){}, stale: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+		members: map[string][]*Member{}, counters: map[string]counters{}, refreshes: map[string][]func(bool){}, stale: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 		identity: micro.ServiceIdentity{
 			Name: serviceName, ID: record.NewID(), Version: version.String(),
 			Metadata: map[string]string{"bucket": bucket.Bucket(), "host": host, "pid": strconv.Itoa(os.Getpid())},

@@ -181,7 +181,7 @@ func (busy) BucketCreated() time.Time               { return time.Time{} }
 func (busy) HoldsKey() bool                         { return false }
 func (busy) Resign(context.Context) error           { return control.ErrNotLeader }
 func (busy) Transfer(context.Context, string) error { return control.ErrNotLeader }
-func (busy) Refresh(context.Context)                {}
+func (busy) Refresh(context.Context) bool           { return true }
 func (busy) ExpectRelease(time.Duration)            {}
 func (busy) HandoverTimeout() time.Duration         { return time.Minute }
 
