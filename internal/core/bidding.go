@@ -71,6 +71,9 @@ func (b *bidding) done(c *Candidate, now time.Time, r Result) role {
 		if b.readBack {
 			return b.writeAgain(c, now)
 		}
+		if b.acquisition != nil {
+			return b.writeOverOutlived(c, now)
+		}
 		if b.err == nil {
 			c.believeLonger(now, b.state)
 		}
@@ -226,12 +229,11 @@ func (b *bidding) writeDone(c *Candidate, now time.Time, r *Result) role {
 	case Refused:
 		c.noteWrite(r)
 		c.log(Debug, "Campaign lost")
-		if over := c.outlivedAfter(now, a, r); over > 0 {
-			if !c.knowsTTLOf(c.reading.refusedBy.at) {
-				b.step = BiddingFailedBucket
-				return b
+		if c.outlivedAfter(now, a, r) > 0 {
+			if c.knowsTTLOf(c.reading.refusedBy.at) {
+				return b.writeOverOutlived(c, now)
 			}
-			a.replaces, a.unproven = over, true // after a history that went back another write may have that revision
+			b.step = BiddingBucket
 			return b
 		}
 		return b.notWon(c, now, r.Failure)
@@ -250,6 +252,17 @@ func (b *bidding) writeDone(c *Candidate, now time.Time, r *Result) role {
 		return b.notWon(c, now, r.Failure)
 	}
 	b.writeFailure, b.readBack, b.step = r.Failure, true, BiddingReadBack
+	return b
+}
+
+// writeOverOutlived writes over what has refused a creation for longer than the TTL, if it still has by the TTL that is known now.
+func (b *bidding) writeOverOutlived(c *Candidate, now time.Time) role {
+	over := c.outlivedRevision(now)
+	if over == 0 || !c.knowsTTLOf(c.reading.refusedBy.at) {
+		return b.notWon(c, now, NoFailure)
+	}
+	b.acquisition.replaces, b.acquisition.unproven = over, true // after a history that went back another write may have that revision
+	b.step = BiddingWrite
 	return b
 }
 

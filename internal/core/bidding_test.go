@@ -267,8 +267,9 @@ func TestCandidateThatMayNotReadWritesOverWhatOutlivesTheTTL(t *testing.T) {
 					last++
 				}
 				c.Done(now, Result{Outcome: Refused, Last: last, Named: test.named})
-				if c.role.at() == BiddingFailedBucket { // the TTL may have become longer
-					c.loaded(now, Bucket{Timing: c.bucket.Timing, Created: c.bucket.Created, Read: now}, nil, NoFailure)
+				if c.role.at() == BiddingBucket { // the TTL may have become longer
+					c.beginStep(now)
+					c.Done(now, Result{Bucket: Bucket{Timing: c.bucket.Timing, Created: c.bucket.Created, Read: now}})
 				}
 				if c.role.at() == BiddingWrite {
 					c.beginStep(now)

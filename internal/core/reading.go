@@ -128,7 +128,12 @@ func (c *Candidate) outlivedAfter(now time.Time, a *acquisition, r *Result) uint
 	if by.revision != r.Last || !r.Named {
 		*by = incident{r.Last, now}
 	}
-	if by.revision > 0 && now.Sub(by.at) >= timing.ExpiredAfter(c.bucket.TTL) {
+	return c.outlivedRevision(now)
+}
+
+// outlivedRevision is what outlivedAfter returned, by the TTL that is known now.
+func (c *Candidate) outlivedRevision(now time.Time) uint64 {
+	if by := c.reading.refusedBy; by.revision > 0 && now.Sub(by.at) >= timing.ExpiredAfter(c.bucket.TTL) {
 		return by.revision
 	}
 	return 0

@@ -78,7 +78,7 @@ var steps = [numSteps]struct {
 	BiddingRead:         {"bidding", "reading the key", []Step{BiddingBucket, BiddingReplies, BiddingWrite, WaitingBackoff, WaitingCampaign, Finished}},
 	BiddingBucket:       {"bidding", "loading the bucket's info, which may have changed", []Step{BiddingReplies, BiddingWrite, BiddingFailedBucket, WaitingBackoff, WaitingCampaign, Finished}},
 	BiddingReplies:      {"bidding", "asking whether replies arrive", []Step{BiddingWrite, BiddingFailedBucket, WaitingBackoff}},
-	BiddingWrite:        {"bidding", "campaigning", []Step{BiddingReadBack, BiddingWinBucket, BiddingFailedBucket, HoldingWait, WaitingBackoff, WaitingCampaign}},
+	BiddingWrite:        {"bidding", "campaigning", []Step{BiddingBucket, BiddingReadBack, BiddingWinBucket, BiddingFailedBucket, HoldingWait, WaitingBackoff, WaitingCampaign}},
 	BiddingReadBack:     {"bidding", "reading whether its write was applied", []Step{BiddingBucket, BiddingWrite, BiddingFailedBucket, WaitingBackoff, WaitingCampaign, Finished}},
 	BiddingWinBucket:    {"bidding", "checking the bucket of the key that it won", []Step{HoldingWait}},
 	BiddingFailedBucket: {"bidding", "loading the bucket's info, because the write failed", []Step{WaitingBackoff, WaitingCampaign}},

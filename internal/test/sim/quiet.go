@@ -22,16 +22,16 @@ func (w *world) playQuiet(rest time.Duration) {
 	}
 	w.note("", "quiet begins")
 	w.ensureCandidate()
-	limit := began.Add(w.leaderLimit())
-	if e := w.server.current; e != nil && e.Write != nil && e.Write.Never {
-		limit = limit.Add(restLimit * w.script.longest()) // whoever rests from reading cannot know what is stored
-	}
+	limit, rested := began.Add(w.leaderLimit()), false
 	w.checkSoon()
 	for {
 		w.pass(w.script.ttl / 20)
 		w.observe()
 		closed := w.judge.ClosedStillRun(began, w.Now)
 		led, failed := w.lastLed.After(began), w.judge.Failed()
+		if e := w.server.current; !rested && e != nil && e.Write != nil && e.Write.Never { // a release, perhaps, of the quiet itself
+			limit, rested = limit.Add(restLimit*w.script.longest()), true // whoever rests from reading cannot know what is stored
+		}
 		switch {
 		case failed:
 			return
