@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/linear"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -255,6 +257,42 @@ func TestSlotsThatCannotBeWatchedAreReadAgainAndAgain(t *testing.T) {
 		slot, err := s.Acquire(context.Background())
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(slot.Number).To(Equal(taken[2].Number))
+		f.Expect(slot.Release()).To(Succeed())
+	})
+}
+
+// The other candidate has won the only slot, and stands down for long.
+func TestTryAcquireWaitsASecondForACandidateThatStandsDownThoughNothingCanBeWatched(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		bucket, _ := f.Connect()
+		elect := record.Record{Name: "elect", Instance: "elect.1", Attempt: "elect.1.1", LeaseMs: ttl.Milliseconds()}
+		_, err := bucket.Put(context.Background(), key+".0", elect.Encode())
+		f.Expect(err).NotTo(HaveOccurred())
+		s, err := semaphore.New("waiter", key, 1, fleettest.Unwatchable{KeyValue: bucket}, election.WithJetStream(bucket.JetStream()))
+		f.Expect(err).NotTo(HaveOccurred())
+		began := time.Now()
+		_, err = s.TryAcquire(context.Background())
+		f.Expect(err).To(MatchError(semaphore.ErrFull))
+		f.Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second))
+	})
+}
+
+// The server does not answer what is not permitted, and the caller has a deadline.
+func TestSlotIsAcquiredBeforeTheDeadlineThoughItMayNotBeWatched(t *testing.T) {
+	const users = `accounts: { A: { jetstream: enabled, users: [
+		{ user: all, password: x }
+		{ user: least, password: x, permissions: { publish: { deny: "$JS.API.CONSUMER.>" } } } ] } }
+		no_auth_user: all`
+	fleettest.RunGuarded(t, users, func(f *fleettest.Fleet) {
+		bucket := f.Open(natstest.Connect(f.T, f.Server.Link(f.T), nats.UserInfo("least", "x")))
+		s, err := semaphore.New("waiter", key, slots, bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		ctx, cancel := context.WithTimeout(context.Background(), 3*ttl)
+		defer cancel()
+		began := time.Now()
+		slot, err := s.Acquire(ctx)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(time.Since(began)).To(BeNumerically("<", ttl+3*time.Second))
 		f.Expect(slot.Release()).To(Succeed())
 	})
 }

@@ -57,15 +57,15 @@ func (v *view) apply(c change) {
 	switch {
 	case c.begin != nil:
 		v.ttl, v.synced = c.begin.TTL, false
-		for i := range v.slots {
-			v.slots[i] = slotState{}
+		for i, s := range v.slots {
+			v.slots[i] = slotState{instance: s.instance, since: s.since} // if it still holds the slot, it has since then
 		}
 	case c.synced:
 		v.synced = true
 	case c.state != nil:
 		before, now := v.slots[c.slot], *c.state
 		now.paused = now.paused || before.paused
-		if now.held && before.held && before.instance == now.instance {
+		if now.held && before.instance == now.instance && !before.since.IsZero() {
 			now.since = before.since
 		}
 		v.slots[c.slot] = now
@@ -169,7 +169,13 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 			return nil
 		}
 	}
-	w, err := kv.StartWatcher(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) { return s.bucket.Watch(ctx, s.key+".*") })
+	starting, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
+	defer cancel()
+	w, err := s.read.StartWatcher(ctx, s.key+".*", func(watching context.Context) (jetstream.KeyWatcher, error) {
+		watching, cancel := context.WithCancel(watching)
+		defer context.AfterFunc(starting, cancel)() // once started, the watcher outlasts that
+		return s.bucket.Watch(watching, s.key+".*")
+	})
 	if err != nil {
 		return s.readAll(ctx, send)
 	}
