@@ -44,6 +44,7 @@ fuzz = go test -run '^$$' -parallel $(shell getconf _NPROCESSORS_ONLN) -fuzztime
 fuzz: ## bytes that somebody else wrote, and clocks that somebody else set
 	$(fuzz) FuzzRecord ./internal/record
 	$(fuzz) FuzzNotification ./internal/notify
+	$(fuzz) FuzzNotified ./internal/core
 	$(fuzz) FuzzRequest ./internal/control
 	$(fuzz) FuzzReplySubject ./internal/control
 	$(fuzz) FuzzAnswer ./internal/control

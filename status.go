@@ -27,7 +27,7 @@ type Status struct {
 
 	Paused        bool   `json:"paused,omitempty"`        // Pause, or an operator, keeps it from campaigning
 	Unhealthy     string `json:"unhealthy,omitempty"`     // why the last health checks failed; empty if they did not, or there are none
-	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none"; empty if it does not run
+	Notifications string `json:"notifications,omitempty"` // the source of notifications: "republish", "watch" or "none", or "session" of a key of a session; empty if it does not run
 	Step          string `json:"step,omitempty"`          // what it does, as "renewing: reading why the renewal was refused"; docs/ROLES.md has all steps; empty if it does not run
 	Next          bool   `json:"next,omitempty"`          // the leader's last record names it as the one that takes over, see [OnNext]
 	Wins          uint64 `json:"wins"`                    // terms led

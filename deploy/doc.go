@@ -1,3 +1,3 @@
-// Package deploy has tests of everything in this folder. It is a module of its own, so that who imports election does not inherit
-// Kubernetes and Compose.
+// Package deploy has tests of everything in this folder. It is a module of its own, so that a program that imports election does
+// not inherit Kubernetes and Compose.
 package deploy

@@ -26,7 +26,7 @@
 #define MARGIN 1
 #define STAND_DOWN INTERVAL
 #define LEASE (TTL - MARGIN)
-/* DESIGN 4: no two leaders if STAND_DOWN + MARGIN >= EARLY + SLIPS */
+/* docs/MODEL.md, the inequalities: no two leaders if STAND_DOWN + MARGIN >= EARLY + SLIPS */
 #ifndef LAPSE
 #define LAPSE (LEASE + SLIPS)  /* after which a lease that was seen to begin has lapsed, by the clock of who saw it [Candidate.lapsesAt] */
 #endif

@@ -1,3 +1,3 @@
 // Package lint tries the dashboard and the rules against the metrics that candidates really show. It is a module of its own,
-// so that nobody depends on Prometheus who only wants an election.
+// so that a program that only wants an election does not depend on Prometheus.
 package lint

@@ -52,7 +52,7 @@ func (c *Candidate) mayAllowLonger(now time.Time, r *record.Record) bool {
 // the write was made.
 func (c *Candidate) knowsTTLOf(seen time.Time) bool { return !c.bucket.Read.Before(seen) }
 
-// Holds are the reasons for which a candidate does not campaign.
+// Holds are the reasons for which a candidate does not campaign: they hold it back. They have nothing to do with holding the key.
 type Holds uint8
 
 // The reasons.

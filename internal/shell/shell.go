@@ -244,7 +244,7 @@ func (s *Shell) Stop(now time.Time) []core.Event {
 	return s.Notice(now, core.Stop{})
 }
 
-// IsStopping reports whether the run is to end.
+// IsStopping reports whether the run is to end. Only simulators ask.
 func (s *Shell) IsStopping() bool { return s.stopping }
 
 // Rename has the candidate go on under other rules, because another process uses its instance.

@@ -71,7 +71,7 @@ var ofCandidate = map[string]string{
 	"told":    "Bool", // and it knows that
 }
 
-// assumptions are all that is assumed of the durations; docs/MODEL.md has them. error is by how much the server may expire a key too early.
+// assumptions are all that is assumed of the durations; docs/MODEL.md has them. early is by how much the server may expire a key too early.
 var assumptions = map[string]string{
 	"durations":                  "(and (> ttl 0) (> lease 0) (>= standDown 0) (>= lapse 0) (>= settle 0) (>= early 0) (< early ttl))",
 	"stand-down after an expiry": "(<= lease (+ (- ttl early) standDown))",
@@ -84,7 +84,7 @@ var durations = []string{"ttl", "lease", "standDown", "lapse", "settle", "early"
 // everyone holds of every candidate x. The rule has those guards only that the proof needs: so a dead candidate may die again.
 type transition struct {
 	name     string
-	in       string // where the program does it
+	in       string // where the program does it, or of sessions spec/session.pml; for readers only
 	choices  map[string]string
 	guards   map[string]string
 	everyone map[string]string
@@ -179,7 +179,7 @@ func transitions() []transition {
 			guards: map[string]string{"forwards": "(>= t now)"},
 			sets:   map[string]string{"now": "t"},
 		},
-		write(transition{name: "win", in: "acquisition.contest", guards: map[string]string{
+		write(transition{name: "win", in: "bidding.contest", guards: map[string]string{
 			"has not won": hasNotWon, "vacant": "(not (or (= kind 1) (= kind 5)))",
 		}}, acquisition("clear", "left")),
 		write(transition{name: "takeover of a lapsed lease", in: "Candidate.hasLapsed", guards: map[string]string{
@@ -230,11 +230,11 @@ func transitions() []transition {
 			sets:   map[string]string{"state": drains},
 		},
 		{
-			name: "the work returns", in: "Candidate.whileDraining",
+			name: "the work returns", in: "releasing.waited",
 			sets: map[string]string{"works": "false"},
 		},
 		store(transition{
-			name: "release", in: "Candidate.tryRelease",
+			name: "release", in: "releasing.release",
 			guards: map[string]string{"drains": "(and (= (state c) 3) (knows c))", "of its own record": holds, "after the work": "(not (works c))"},
 		}, map[string]string{"kind": release, "left": "(ite (led c) 0.0 " + max("0.0", "(- (counts c) now)") + ")"}),
 		{
@@ -290,7 +290,7 @@ func transitions() []transition {
 			sets:   seen(map[string]string{"read": "(and (read c) (= r (sight c)) (= m (mark c)))"}),
 		},
 		{
-			name: "a read", in: "Candidate.saw", choices: map[string]string{"r": "Int", "m": "Int"},
+			name: "a read", in: "Candidate.finishRead", choices: map[string]string{"r": "Int", "m": "Int"},
 			guards: map[string]string{
 				"of what is stored, or was": "(or (and (= r rev) (= m stamp)) (and (>= r 0) (< r rev) (=> (= r wasRev) (= m wasStamp))))",
 			},

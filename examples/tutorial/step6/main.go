@@ -64,7 +64,7 @@ func run() error {
 	candidate, err := election.NewElection(os.Args[1], "billing", bucket,
 		election.WithLogger(slog.Default()),
 		w.Option(),
-		election.WithCampaignInterval(5*time.Second/3), // outages of 3 s end no term
+		election.WithCampaignInterval(5*time.Second/3), // outages of 2.5 s end no term
 		election.WithRegisterer(prometheus.DefaultRegisterer),
 	)
 	if err != nil {

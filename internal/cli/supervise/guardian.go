@@ -22,14 +22,14 @@ const (
 	dismissTimeout       = time.Second // how long a guardian that is dismissed may take to end, before it is killed
 )
 
-// guardian controls the guardian and its deputy, two processes that get the same orders. If this process is killed, both kill the
+// guardians controls the guardian and its deputy, two processes that get the same orders. If this process is killed, both kill the
 // program's group; if this process is stopped (SIGSTOP), both carry out the last order when it is due. Each has a session of its own,
 // so that no signal to the group or the terminal of this process ends it too.
 //
 // Either would do if this process alone were killed or stopped. Only the deputy is left when this process and the guardian are hit together, as
 // happens easily: by the name of the command, or as a process with its children. The deputy has another name, and the guardian is its parent: a
 // deputy without a guardian would become the child of this process, which adopts orphans. Only the guardian sends a signal other than KILL.
-type guardian struct {
+type guardians struct {
 	log  *slog.Logger
 	done chan struct{} // closed when the last guardian and its deputy have ended
 
@@ -44,8 +44,8 @@ type guardian struct {
 }
 
 // startGuardian starts a guardian with its deputy, and replaces both whenever one of them ends, until dismiss.
-func startGuardian(log *slog.Logger) (*guardian, error) {
-	g := &guardian{log: log, done: make(chan struct{})}
+func startGuardian(log *slog.Logger) (*guardians, error) {
+	g := &guardians{log: log, done: make(chan struct{})}
 	if err := g.start(); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func startGuardian(log *slog.Logger) (*guardian, error) {
 
 // start starts a guardian, which starts its deputy. The last order is in the input of both before they begin. The caller holds mu, or
 // nothing else uses g yet.
-func (g *guardian) start() (err error) {
+func (g *guardians) start() (err error) {
 	path, err := host.ExecutablePath()
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (g *guardian) start() (err error) {
 }
 
 // follow sets ended and end for the processes that were just started.
-func (g *guardian) follow(deputyLives *os.File) {
+func (g *guardians) follow(deputyLives *os.File) {
 	cmd, in, deputyIn := g.cmd, g.in, g.deputyIn
 	guardianEnded, deputyEnded, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -126,7 +126,7 @@ func (g *guardian) follow(deputyLives *os.File) {
 
 // replaceEnded starts another guardian with its deputy each time one of them ends, until dismiss. The one that is left is on duty until
 // its replacement is.
-func (g *guardian) replaceEnded() {
+func (g *guardians) replaceEnded() {
 	defer close(g.done)
 	for {
 		g.mu.Lock()
@@ -154,7 +154,7 @@ func (g *guardian) replaceEnded() {
 
 // setOrder replaces the last order, unless o is the same. It reports whether the replaced order was due, so that the guardian
 // has carried it out or is about to, and for how long. It checks that after it has written o, because this process may be stopped just before.
-func (g *guardian) setOrder(o order) (wasDue bool, ago time.Duration) {
+func (g *guardians) setOrder(o order) (wasDue bool, ago time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	replaced := g.last
@@ -185,7 +185,7 @@ func writeOrder(pipe *os.File, o order) {
 }
 
 // dismiss ends the guardian and its deputy, once there is no program left to guard.
-func (g *guardian) dismiss() {
+func (g *guardians) dismiss() {
 	g.mu.Lock()
 	g.last, g.dismissed = order{}, true
 	g.last.write(g.in, g.deputyIn)

@@ -75,7 +75,7 @@ func leadingRunner(t *testing.T) (*runner, election.Term) {
 	orders, in, err := os.Pipe()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _, _ = orders.Close(), in.Close() })
-	r := &runner{Config: &Config{}, log: slog.New(slog.DiscardHandler), guardian: &guardian{in: in}, lost: unix.SIGUSR2}
+	r := &runner{Config: &Config{}, log: slog.New(slog.DiscardHandler), guardian: &guardians{in: in}, lost: unix.SIGUSR2}
 	r.times.Store(&leaseTimes{grace: time.Millisecond, killTime: minKillTime})
 	return r, term
 }

@@ -32,7 +32,7 @@ type runner struct {
 	path        string // of the program; "" while it is not found
 	won, lost   syscall.Signal
 	log         *slog.Logger
-	guardian    *guardian
+	guardian    *guardians
 	witness     *groupTeller // nil if there is none
 	terminal    tty
 	times       atomic.Pointer[leaseTimes]        // nil until the bucket is known; see divided

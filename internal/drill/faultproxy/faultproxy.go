@@ -1,4 +1,4 @@
-// Package faultproxy is a proxy for tests between a NATS client and its server: a network link that can be made to fail while connections run
+// Package faultproxy is a proxy, for drills and tests, between a NATS client and its server: a network link that can be made to fail while connections run
 // over it.
 //
 // A new [Link] is perfect. Each method named after a fault makes it worse, faults add up, and [Link.Heal] ends them all:
