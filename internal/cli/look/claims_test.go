@@ -39,7 +39,7 @@ func (c *claimant) BucketCreated() time.Time             { return c.created }
 func (*claimant) HoldsKey() bool                         { return true }
 func (*claimant) Resign(context.Context) error           { return nil }
 func (*claimant) Transfer(context.Context, string) error { return nil }
-func (*claimant) Refresh(context.Context)                {}
+func (*claimant) Refresh(context.Context) bool           { return true }
 func (*claimant) ExpectRelease(time.Duration)            {}
 func (*claimant) HandoverTimeout() time.Duration         { return time.Second }
 

@@ -79,7 +79,7 @@ func TestProgramDoesNotBeginInATermThatIsOver(t *testing.T) {
 	defer func() { _, _ = orders.Close(), in.Close() }()
 	r := &runner{
 		Config: &Config{Env: &cli.Env{Argv: []string{"sh", "-c", "echo >" + began}}}, path: "/bin/sh",
-		log: slog.New(slog.DiscardHandler), guardian: &guardian{in: in}, terminal: tty{fd: -1},
+		log: slog.New(slog.DiscardHandler), guardian: &guardians{in: in}, terminal: tty{fd: -1},
 	}
 	_, err = r.start(&election.Term{})
 	g.Expect(err).To(MatchError(errLeaseOver))
@@ -92,7 +92,7 @@ func TestOrdersDoNotWaitForAGuardianThatDoesNotRead(t *testing.T) {
 	orders, in, err := os.Pipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _, _ = orders.Close(), in.Close() }()
-	guard := &guardian{in: in}
+	guard := &guardians{in: in}
 	for n := range 5000 { // more than fit into a pipe
 		guard.setOrder(order{Group: n + 1})
 	}

@@ -40,7 +40,7 @@ func TestTheSameOrderIsWrittenOnceDespiteNewReadingsOfTheClock(t *testing.T) {
 	g := NewWithT(t)
 	orders, in, err := os.Pipe()
 	g.Expect(err).NotTo(HaveOccurred())
-	guard := &guardian{in: in}
+	guard := &guardians{in: in}
 	orderIn := func(d time.Duration) order {
 		return orderAt(time.Now().Add(d), order{Target: os.Getpid(), Signal: unix.SIGUSR2})
 	}
