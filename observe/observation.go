@@ -53,9 +53,11 @@ func (o *observation) run(ctx context.Context, w *watcher) {
 		switch {
 		case err == nil:
 			level = slog.LevelWarn
+			o.observing(nil)
 			o.follow(ctx, w, connected)
 			kv.StopWatcher(w.KeyWatcher)
 		case ctx.Err() == nil:
+			o.observing(err)
 			o.log.Log(ctx, level, "Elections cannot be observed, trying again", "bucket", o.bucket.Bucket(), "error", kv.Describe(err))
 			level = slog.LevelDebug
 			timeutil.Sleep(ctx, retryDelay)
@@ -69,6 +71,7 @@ func (o *observation) run(ctx context.Context, w *watcher) {
 // follow handles the updates of a watcher until the watcher ends or may be stalled: after the connection was made again, when a key that
 // was held must have expired, or when nothing at all came for as long as leaders take to renew.
 func (o *observation) follow(ctx context.Context, w *watcher, connected <-chan nats.Status) {
+	o.ttl = w.ttl
 	for _, k := range o.keys {
 		k.seen = false
 	}

@@ -64,9 +64,10 @@ import (
 
 // Observer reads who leads in the elections of a bucket. Its methods may be called by several goroutines.
 type Observer struct {
-	bucket *kv.Bucket
-	log    *slog.Logger
-	ttl    atomic.Int64 // of the bucket; 0 until it was read
+	bucket    *kv.Bucket
+	log       *slog.Logger
+	observing func(error)              // is told why elections cannot be observed, and nil once they are
+	known     atomic.Pointer[knownTTL] // of a bucket of elections; nil until it was read
 }
 
 // New returns an observer of the bucket. Of the options it uses [election.WithLogger] and [election.WithDebug], and
@@ -77,7 +78,11 @@ func New(bucket jetstream.KeyValue, opts ...election.Option) (*Observer, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Observer{bucket: s.Bucket(bucket), log: s.Log()}, nil
+	observing := s.Observing
+	if observing == nil {
+		observing = func(error) {}
+	}
+	return &Observer{bucket: s.Bucket(bucket), log: s.Log(), observing: observing}, nil
 }
 
 // Leader returns the holder of a key. The error is [election.ErrNoLeader] if nobody holds the key, and wraps
@@ -174,7 +179,8 @@ func (o *Observer) all(ctx context.Context, patterns []string, each func(jetstre
 // watcher is a watcher of keys.
 type watcher struct {
 	jetstream.KeyWatcher
-	claims *claims.Keys // nil but in a bucket for sessions
+	claims *claims.Keys  // nil but in a bucket for sessions
+	ttl    time.Duration // of a lease, as the bucket had it when the watcher began
 }
 
 // each calls a function for each key of which an update of the watcher says something.
@@ -212,7 +218,7 @@ func (o *Observer) watch(ctx context.Context, patterns []string) (*watcher, erro
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{}
+	w := &watcher{ttl: info.LeaseTTL()}
 	patterns = slices.Clone(patterns) // nats.go makes subjects of them in place
 	if info.SessionTTL > 0 {
 		w.claims, patterns = claims.NewKeys(info), claims.Patterns(patterns)
@@ -226,15 +232,27 @@ func (o *Observer) watch(ctx context.Context, patterns []string) (*watcher, erro
 	return w, err
 }
 
-// load returns what the server says about the bucket. Of a bucket of elections only the TTL is needed, and it asks once. In a bucket for sessions the time of
-// the server says whether a lease lasts.
+// load returns what the server says about the bucket. Of a bucket of elections only the TTL is needed, and it asks once in a TTL: another TTL is noticed then. In
+// a bucket for sessions the time of the server says whether a lease lasts.
 func (o *Observer) load(ctx context.Context) (kv.Info, error) {
-	if ttl := o.ttl.Load(); ttl > 0 {
-		return kv.Info{TTL: time.Duration(ttl)}, nil
+	known := o.known.Load()
+	if known != nil && time.Since(known.at) < known.ttl {
+		return kv.Info{TTL: known.ttl}, nil
 	}
 	info, err := o.bucket.LoadUntilRefused(ctx)
-	o.ttl.Store(int64(info.TTL))
+	switch {
+	case err == nil && info.TTL > 0:
+		o.known.Store(&knownTTL{info.TTL, time.Now()})
+	case err != nil && known != nil && !kv.IsGone(err):
+		return kv.Info{TTL: known.ttl}, nil
+	}
 	return info, err
+}
+
+// knownTTL is the TTL of the bucket, as the server said at a time.
+type knownTTL struct {
+	ttl time.Duration
+	at  time.Time
 }
 
 // Observe reports what happens in the elections of the given keys, which may have the wildcards of NATS subjects, or of all keys of the
@@ -255,11 +273,7 @@ func (o *Observer) Observe(ctx context.Context, keys ...string) (<-chan Event, e
 			return nil, err
 		}
 	}
-	info, err := o.load(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)
-	}
-	run := &observation{Observer: o, patterns: slices.Clone(keys), ttl: info.LeaseTTL(), keys: map[string]*keyState{}, queue: newQueue()}
+	run := &observation{Observer: o, patterns: slices.Clone(keys), keys: map[string]*keyState{}, queue: newQueue()}
 	w, err := run.watch(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("observing %q: %w", o.bucket.Bucket(), err)

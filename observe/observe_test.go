@@ -218,3 +218,19 @@ func TestEventsAreReadByProgramsToo(t *testing.T) {
 	g.Expect(new(observe.EventKind).UnmarshalText([]byte("won"))).To(MatchError(ContainSubstring(`"won"`)))
 	g.Expect(observe.EventKind(9).String()).To(Equal("EventKind(9)"))
 }
+
+func TestLeaderIsShownWithTheTTLThatTheBucketHasNow(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		f.Connected("a").Begin()
+		after(2 * fleettest.Interval)
+		o := observer(f, f.Bucket)
+		l, err := o.Leader(f.T.Context(), fleettest.Key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(l.Expires.Sub(l.Renewed)).To(Equal(fleettest.TTL))
+		f.Configure(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = 6 * fleettest.TTL })
+		after(2 * fleettest.TTL)
+		l, err = o.Leader(f.T.Context(), fleettest.Key)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(l.Expires.Sub(l.Renewed)).To(Equal(6 * fleettest.TTL))
+	}, fleettest.Republished)
+}

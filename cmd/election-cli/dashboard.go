@@ -25,8 +25,8 @@ code 0). It does not campaign:
     election-cli dashboard --serve :8222
 
 The page lists the elections with their leaders and how many candidates would take over, links to each, and is updated at each change. With
---election it shows that election only. It forgets an election that nobody led for an hour, and learns of none that nobody leads, so name those
-that must have a leader: --expect scheduler,reports. The page changes nothing. A port alone is served on the loopback interface only; give 0.0.0.0:8222 for all interfaces. There is no
+--election it shows that election only. It forgets an election that nobody led for an hour, but for the 500 that ended in order last, and learns
+of none that nobody leads, so name those that must have a leader: --expect scheduler,reports. The page changes nothing. A port alone is served on the loopback interface only; give 0.0.0.0:8222 for all interfaces. There is no
 TLS and no password, unless --web-config names a file, as for 'election-cli campaign'. /healthz answers probes (503 while the elections cannot be observed).
 
 /metrics has what the command observes: election_observed_up, election_observed_leader, election_observed_leaders,

@@ -49,6 +49,8 @@ type Options struct {
 
 	SplayOnce bool // only the first run is splayed
 
+	Observing func(error) // of an observer: is told why elections cannot be observed, and nil once they are
+
 	Witness Witness // is told of the terms; nil if there is none
 
 	Claim Claim // the key is one of a session; nil if the election is a candidate of its own

@@ -10,6 +10,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/kv"
+	"github.com/natscampaign/election/internal/settings"
 	"github.com/natscampaign/election/internal/timeutil"
 	"github.com/natscampaign/election/observe"
 )
@@ -29,7 +30,7 @@ func Follow(ctx context.Context, client *cli.Client, name string, log *slog.Logg
 			return nil, nil, err
 		}
 		// The server that should run the consumer may have failed after the bucket was opened.
-		v, events, err := Observe(ctx, client, bucket, log, keys...)
+		v, events, err := Observe(ctx, client, bucket, log, nil, keys...)
 		if err == nil || errors.Is(err, nats.ErrPermissionViolation) || ctx.Err() != nil {
 			return v, events, err
 		}
@@ -44,8 +45,8 @@ func Follow(ctx context.Context, client *cli.Client, name string, log *slog.Logg
 }
 
 // Observe returns the events of the keys until ctx ends, or of all keys of the bucket. It makes one attempt.
-func Observe(ctx context.Context, client *cli.Client, bucket *election.Bucket, log *slog.Logger, keys ...string) (*View, <-chan observe.Event, error) {
-	v, err := New(ctx, client, bucket, election.WithLogger(log))
+func Observe(ctx context.Context, client *cli.Client, bucket *election.Bucket, log *slog.Logger, observing func(error), keys ...string) (*View, <-chan observe.Event, error) {
+	v, err := New(ctx, client, bucket, election.WithLogger(log), func(o *settings.Options) { o.Observing = observing })
 	if err != nil {
 		return nil, nil, err
 	}

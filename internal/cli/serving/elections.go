@@ -116,7 +116,7 @@ func (l *elections) add(event observe.Event) {
 	}
 }
 
-// maxEnded limits the elections that had ended when the page began to observe them: the latest are kept.
+// maxEnded limits the elections that ended in order more than an hour ago, or before the page began to observe them: the latest are kept.
 const maxEnded = 500
 
 // setEnded records how elections had ended when the page began to observe them, unless a candidate holds the key by now.
@@ -140,6 +140,9 @@ func (l *elections) setEnded(ended []observe.Event) {
 func (l *elections) setInfo(info kv.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if info.Stream != nil {
+		l.clock = look.NewServerClock(info.Stream.TimeStamp, info.Read, info.Read.Add(info.Took)) // which may have been set, and this host suspended
+	}
 	now := l.clock.Now()
 	for key := range info.Paused {
 		if key == l.only || l.only == "" && validate.Key(key) == nil {
@@ -161,7 +164,25 @@ func (l *elections) setInfo(info kv.Info) {
 			l.touch(e)
 		}
 	}
+	l.forgetEnded()
+	l.full = l.full && len(l.byKey) >= maxElections
 	l.info, l.pausesRead = &info, now
+}
+
+// forgetEnded forgets elections that have ended, but the latest: locks and jobs may each have a key of their own. The caller holds mu.
+func (l *elections) forgetEnded() {
+	var keys []string
+	for key, e := range l.byKey {
+		if e.holder == nil && e.pause == nil && e.ended != nil && lastTransition(e.events) == nil && key != l.only && !l.expected[key] {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b string) int { return l.byKey[b].ended.At.Compare(l.byKey[a].ended.At) })
+	for _, key := range keys[min(maxEnded, len(keys)):] {
+		e := l.byKey[key]
+		delete(l.byKey, key)
+		l.touch(e)
+	}
 }
 
 // setCandidates records what the candidates of an election answered.

@@ -130,7 +130,7 @@ func serveLeaderName(w http.ResponseWriter, name string) {
 
 // serveHealth answers probes of a page that has no candidate: whether it observes the elections.
 func (p *statusPage) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	healthy := p.view.Load() != nil && p.notice() == ""
+	healthy := p.observes()
 	w.Header().Set("Content-Type", "application/json")
 	if !healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)

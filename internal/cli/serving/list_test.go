@@ -322,6 +322,23 @@ func TestInABucketWithoutATTLNoLeaseIsOver(t *testing.T) {
 	g.Expect(request(p, http.MethodGet, "/?key=jobs").Body.String()).To(ContainSubstring("web-1 leads</p>"))
 }
 
+// As where each job has a lock of its own.
+func TestThePageForgetsTheElectionsThatEndedInOrderFirstIfTheyAreTooMany(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage()
+	for i := range maxElections {
+		p.elections.add(in(fmt.Sprintf("job-%d", i), eventOf(observe.Released, "web-1", 2*time.Hour-time.Duration(i)*time.Second)))
+	}
+	p.elections.add(in("late", eventOf(observe.Leading, "web-2", 0)))
+	g.Expect(p.elections.has("late")).To(BeFalse())
+	p.elections.setInfo(kv.Info{})
+	g.Expect(len(p.elections.byKey)).To(BeNumerically("<", maxElections))
+	g.Expect(p.elections.has("job-0")).To(BeFalse())
+	g.Expect(p.elections.has(fmt.Sprintf("job-%d", maxElections-1))).To(BeTrue())
+	p.elections.add(in("late", eventOf(observe.Leading, "web-2", 0)))
+	g.Expect(p.elections.has("late")).To(BeTrue())
+}
+
 func TestAnElectionThatEndedInOrderIsListedLastAndIsNoVacancy(t *testing.T) {
 	g := NewWithT(t)
 	p := bucketPage(in("leads", eventOf(observe.Leading, "web-1", time.Minute)))

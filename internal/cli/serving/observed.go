@@ -46,7 +46,7 @@ func (o observed) Collect(ch chan<- prometheus.Metric) {
 	l := o.elections
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	gauge(ch, descUp, collectors.OneIf(!l.observedSince.IsZero()))
+	gauge(ch, descUp, collectors.OneIf(!l.observedSince.IsZero() && o.observes()))
 	if l.observedSince.IsZero() {
 		return // the page knows nothing of the elections
 	}

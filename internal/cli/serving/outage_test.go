@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"testing"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
+	"github.com/natscampaign/election/observe"
 )
 
 // following returns a page that observes the bucket of a fleet over a link.
@@ -157,4 +160,37 @@ func TestMetricsOfAnObserverFollowPausesAndTheTTLThoughNobodyReadsThePage(t *tes
 		observedValue(f, p, "election_observed_paused") // has the pauses read
 		scrape("election_observed_paused", 10*time.Second, 1)
 	}, fleettest.Republished)
+}
+
+func TestThePageSaysThatItDoesNotObserveTheElections(t *testing.T) {
+	for name, cut := range map[string]func(f *fleettest.Fleet, link *faultproxy.Link){
+		"its link is cut": func(_ *fleettest.Fleet, link *faultproxy.Link) { link.Disconnect(); link.Cut() },
+		"the bucket is removed": func(f *fleettest.Fleet, _ *faultproxy.Link) {
+			f.Expect(f.JetStream().DeleteKeyValue(f.T.Context(), natstest.BucketName)).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.Run(t, func(f *fleettest.Fleet) {
+				f.Connected("a").Begin()
+				fleettest.After(2 * fleettest.Interval)
+				p, link := following(f)
+				healthy := func() int { return request(p, http.MethodGet, "/healthz").Code }
+				fleettest.After(time.Second)
+				f.Expect(observedValue(f, p, "election_observed_up")).To(Equal(1.0))
+				f.Expect(healthy()).To(Equal(http.StatusOK))
+				cut(f, link)
+				fleettest.After(2 * fleettest.TTL)
+				f.Expect(observedValue(f, p, "election_observed_up")).To(BeZero())
+				f.Expect(healthy()).To(Equal(http.StatusServiceUnavailable))
+			}, fleettest.Republished)
+		})
+	}
+}
+
+func TestThePageFollowsTheClockOfTheServer(t *testing.T) {
+	g := NewWithT(t)
+	p := bucketPage(eventOf(observe.Leading, "web-1", 0))
+	now := time.Now()
+	p.elections.setInfo(kv.Info{Stream: &jetstream.StreamInfo{TimeStamp: now.Add(10 * time.Minute)}, Read: now})
+	g.Expect(p.elections.clock.Now()).To(BeTemporally(">=", now.Add(10*time.Minute)))
 }

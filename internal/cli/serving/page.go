@@ -44,6 +44,7 @@ type statusPage struct {
 	bucketInfo   poll                   // asks the server about the bucket
 	standbys     poll                   // asks candidates how many would take over
 	mayNotAsk    atomic.Bool            // the server does not permit to ask candidates how many would take over
+	watching     atomic.Bool            // a watcher follows the elections, or is about to
 	observeError atomic.Pointer[string] // why the elections cannot be observed; nil if there was no error since the last success
 
 	mu        sync.Mutex         // guards what follows, and the start of goroutines
@@ -148,7 +149,7 @@ func (p *statusPage) observe(ctx context.Context, client *cli.Client, bucket *el
 	if p.elections.only != "" {
 		keys = []string{p.elections.only}
 	}
-	v, events, err := look.Observe(ctx, client, bucket, p.log, keys...)
+	v, events, err := look.Observe(ctx, client, bucket, p.log, func(err error) { p.watching.Store(err == nil) }, keys...)
 	if err != nil {
 		return err
 	}
@@ -209,6 +210,11 @@ func (p *statusPage) askStandbys() {
 		v.ConfirmAlone(ctx, holders)
 		p.elections.setStandbys(holders)
 	})
+}
+
+// observes reports whether the page learns of each change.
+func (p *statusPage) observes() bool {
+	return p.view.Load() != nil && p.notice() == "" && p.watching.Load()
 }
 
 // notice says why the page may be out of date; empty if it is not.
