@@ -105,21 +105,26 @@ type termDriver struct {
 
 // Expire has a timer end leadership after a time, though the loop may be stuck. A session ends the terms of its keys by a timer of its own.
 func (d termDriver) Expire(in time.Duration) {
-	in = min(in, lease.MaxSleep) // [shell.Shell.Expired] says when to look again
 	switch t := d.term; {
 	case d.run.own == nil:
 	case in <= 0 && t.expiry != nil:
 		t.expiry.Stop()
 	case in <= 0:
 	case t.expiry == nil:
-		t.expiry = time.AfterFunc(in, d.expire)
+		t.expiry = time.AfterFunc(lease.Sleep(in), d.expire)
 	default:
-		t.expiry.Reset(in)
+		t.expiry.Reset(lease.Sleep(in))
 	}
 }
 
 // expire ends leadership at the deadline, unless the lease was renewed while the timer fired. It is called without the election's mutex.
 func (d termDriver) expire() {
+	if left := d.term.Lease().Left(time.Now(), lease.SinceBoot); left > 0 {
+		d.run.mu.Lock()
+		defer d.run.mu.Unlock()
+		d.Expire(left)
+		return
+	}
 	d.run.beside(func(_ *run, now time.Time) []core.Event { return d.run.shell.Expired(now, &d.term.Term) })
 }
 

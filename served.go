@@ -55,25 +55,23 @@ func (s served) HoldsKey() bool {
 }
 
 // Refresh loads the bucket's info again: an operator has paused or resumed the election or changed the TTL, or the bucket was deleted and made again. It
-// reports whether the server said something about the bucket, and tries for a while if it does not.
+// reports whether the server said something about the bucket, and tries for a TTL if it does not.
 func (s served) Refresh(ctx context.Context) bool {
-	for tries := 1; ; tries++ {
+	for end := time.Now().Add(s.status().Bucket.TTL); ; {
 		loaded, _ := s.load(ctx)
 		s.tellLoaded(loaded)
 		switch loaded.Failure {
 		case core.NoFailure, core.Gone, core.Unfit:
 			return true
 		}
-		if tries == refreshTries || timeutil.Pause(ctx, refreshPause) != nil {
+		if !time.Now().Before(end) || timeutil.Pause(ctx, refreshPause) != nil {
 			return false
 		}
 	}
 }
 
-const (
-	refreshTries = 5
-	refreshPause = 250 * time.Millisecond
-)
+// refreshPause is the time between two tries to load the bucket's info.
+const refreshPause = 250 * time.Millisecond
 
 // ExpectRelease has the key read after the given time.
 func (s served) ExpectRelease(after time.Duration) {

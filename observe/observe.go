@@ -239,11 +239,18 @@ func (o *Observer) load(ctx context.Context) (kv.Info, error) {
 	if known != nil && time.Since(known.at) < known.ttl {
 		return kv.Info{TTL: known.ttl}, nil
 	}
-	info, err := o.bucket.LoadUntilRefused(ctx)
+	loading := ctx
+	if known != nil { // the server may not answer this, and answer reads
+		var cancel context.CancelFunc
+		loading, cancel = context.WithTimeout(ctx, timing.RequestTimeout/4)
+		defer cancel()
+	}
+	info, err := o.bucket.LoadUntilRefused(loading)
 	switch {
 	case err == nil && info.TTL > 0:
 		o.known.Store(&knownTTL{info.TTL, time.Now()})
 	case err != nil && known != nil && !kv.IsGone(err):
+		o.known.Store(&knownTTL{known.ttl, time.Now()})
 		return kv.Info{TTL: known.ttl}, nil
 	}
 	return info, err

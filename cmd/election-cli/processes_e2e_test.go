@@ -38,7 +38,7 @@ func TestADrillOnProcessesPassesAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	svg := filepath.Join(t.TempDir(), "drill.svg")
-	r := drillWith(t, "--svg", svg, "--lose-replies", "2%", "--fault", "kill", "--fault", "stop", "--fault", "cut", "--fault", "handover", "--fault", "step-down")
+	r := drillInTime(t, func(r *chaos.Report) bool { return len(r.Faults) >= 3 }, "--svg", svg, "--lose-replies", "2%", "--fault", "kill", "--fault", "stop", "--fault", "cut", "--fault", "handover", "--fault", "step-down")
 	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.OutOfOrder).To(BeZero())
 	g.Expect(r.Unneeded).To(BeZero())
@@ -99,6 +99,15 @@ func drillInTime(t *testing.T, inTime func(*chaos.Report) bool, args ...string) 
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(left).To(BeEmpty(), "no histories and no data of servers remain")
 		return &r
+	}
+}
+
+// plays returns a limit for drillInTime: on a busy host, candidates may come to lead so late that little time is left for faults.
+func plays(kinds ...string) func(*chaos.Report) bool {
+	return func(r *chaos.Report) bool {
+		return !slices.ContainsFunc(kinds, func(kind string) bool {
+			return !slices.ContainsFunc(r.Faults, func(f drill.Fault) bool { return f.Kind == kind && f.Count > 0 })
+		})
 	}
 }
 
@@ -168,7 +177,7 @@ func TestKilledLeaderOfADrillWithAWitnessIsReplacedWithinItsLease(t *testing.T) 
 		return slices.Max(r.Faults[kill].Failover)
 	}
 	// The lease of a leader that is killed is over after more than half of the TTL, for most kills.
-	inTime := func(r *chaos.Report) bool { return longest(r) < float64(r.TTL)/2 }
+	inTime := func(r *chaos.Report) bool { return plays("kill")(r) && longest(r) < float64(r.TTL)/2 }
 	r := drillInTime(t, inTime, "--witness", "--fault", "kill")
 	g.Expect(longest(r)).To(BeNumerically("<", float64(r.TTL)/2))
 }
@@ -197,25 +206,23 @@ func TestARateIsAFractionOrAPercentage(t *testing.T) {
 // A leader that may still write needs none of its other permissions, and no message of a stranger ends its term.
 func TestALeaderKeepsLeadingWhilePermissionsAreRevokedAndChangesAreForged(t *testing.T) {
 	t.Parallel()
-	leadsOn := func(r *chaos.Report) bool { return len(r.Changes) == 0 }
+	leadsOn := func(r *chaos.Report) bool { return len(r.Changes) == 0 && plays("revoke", "forge")(r) }
 	r := drillInTime(t, leadsOn, "--fault", "revoke", "--fault", "forge")
 	g := NewWithT(t)
 	g.Expect(r.Changes).To(BeEmpty())
 	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.Terms).To(Equal(1))
-	for _, kind := range []string{"revoke", "forge"} {
-		g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", kind), HaveField("Count", BeNumerically(">=", 1)))))
-	}
+	g.Expect(plays("revoke", "forge")(r)).To(BeTrue())
 }
 
 // In this drill the bucket forgets renewals and whole terms.
 func TestALeaderStandsDownAtOnceWhenItDetectsARewind(t *testing.T) {
 	t.Parallel()
-	r := drillWith(t, "--replicas", "1", "--fault", "rewind")
+	r := drillInTime(t, plays(chaos.Rewind), "--replicas", "1", "--fault", "rewind")
 	g := NewWithT(t)
 	g.Expect(r.Overlap).To(BeZero())
 	g.Expect(r.TermsOutOfOrder).To(BeZero())
-	g.Expect(r.Faults).To(ContainElement(And(HaveField("Kind", chaos.Rewind), HaveField("Count", BeNumerically(">=", 1)))))
+	g.Expect(plays(chaos.Rewind)(r)).To(BeTrue())
 }
 
 func TestADrillPassesOnANATSServerProgram(t *testing.T) {
@@ -224,7 +231,7 @@ func TestADrillPassesOnANATSServerProgram(t *testing.T) {
 	g := NewWithT(t)
 	program, version, err := natstest.InstallServer("")
 	g.Expect(err).NotTo(HaveOccurred())
-	r := drillWith(t, "--nats-server", program, "--fault", "kill-server", "--fault", "revoke", "--fault", "restart-servers", "--fault", "stop")
+	r := drillInTime(t, func(r *chaos.Report) bool { return len(r.Faults) > 0 }, "--nats-server", program, "--fault", "kill-server", "--fault", "revoke", "--fault", "restart-servers", "--fault", "stop")
 	g.Expect(r.ServerVersion).To(Equal(version))
 	g.Expect(r.Faults).NotTo(BeEmpty())
 }

@@ -258,7 +258,7 @@ func (b *bidding) writeDone(c *Candidate, now time.Time, r *Result) role {
 // writeOverOutlived writes over what has refused a creation for longer than the TTL, if it still has by the TTL that is known now.
 func (b *bidding) writeOverOutlived(c *Candidate, now time.Time) role {
 	over := c.outlivedRevision(now)
-	if over == 0 || !c.knowsTTLOf(c.reading.refusedBy.at) {
+	if over == 0 || c.holds != 0 || !c.knowsTTLOf(c.reading.refusedBy.at) {
 		return b.notWon(c, now, NoFailure)
 	}
 	b.acquisition.replaces, b.acquisition.unproven = over, true // after a history that went back another write may have that revision

@@ -13,9 +13,14 @@ package lease
 
 import "time"
 
-// MaxSleep is how long a timer may run at most that is to end a lease. Timers stand still while the machine is suspended, and so do all of a process: none
-// tells that the suspension is over.
-const MaxSleep = time.Second
+// maxSleep is how long a timer runs at most that is to end a lease.
+const maxSleep = time.Second
+
+// Sleep returns how long a timer is to run that ends a lease after the given time, and then looks at the clocks again: to the next whole second at most. Timers
+// stand still while the machine is suspended, and nothing tells a process that the suspension is over. All leases of a process are looked at together.
+func Sleep(in time.Duration) time.Duration {
+	return min(in, time.Until(time.Now().Truncate(maxSleep).Add(maxSleep)))
+}
 
 // tolerance is the largest difference of the monotonic clock and the wall clock that counts as agreement: on Windows both
 // advance in steps of up to 16 ms, and macOS slews only the wall clock. The tolerance is at most the least margin of a lease.

@@ -86,6 +86,11 @@ func (e *entry) add(o observe.Event, observedSince, now time.Time, length int) (
 	} else if o.Kind == observe.Leading && !leader.Since.IsZero() && leader.Since.Before(o.At) {
 		o.At = leader.Since // the event has the time of the last renewal
 	}
+	if o.Kind == observe.Renewed && e.holder == nil { // the page had no room for the election when it was won
+		if o.Kind = observe.Elected; leader.Term != 0 {
+			o.Kind = observe.Leading
+		}
+	}
 	switch o.Kind {
 	case observe.Elected:
 		e.ended = nil

@@ -335,8 +335,8 @@ func TestThePageForgetsTheElectionsThatEndedInOrderFirstIfTheyAreTooMany(t *test
 	g.Expect(len(p.elections.byKey)).To(BeNumerically("<", maxElections))
 	g.Expect(p.elections.has("job-0")).To(BeFalse())
 	g.Expect(p.elections.has(fmt.Sprintf("job-%d", maxElections-1))).To(BeTrue())
-	p.elections.add(in("late", eventOf(observe.Leading, "web-2", 0)))
-	g.Expect(p.elections.has("late")).To(BeTrue())
+	p.elections.add(in("late", eventOf(observe.Renewed, "web-2", 0)))
+	g.Expect(p.elections.byKey["late"].condition(time.Now())).To(Equal(led), "it was won while there was no room for it")
 }
 
 func TestAnElectionThatEndedInOrderIsListedLastAndIsNoVacancy(t *testing.T) {

@@ -56,6 +56,7 @@ type statusPage struct {
 type followed struct {
 	client *cli.Client
 	bucket *election.Bucket
+	ctx    context.Context // ends with the observation
 }
 
 // newBucketPage returns a page about all elections of a bucket, those that are expected among them, or only about the one of the key unless
@@ -89,7 +90,7 @@ func (p *statusPage) Follow(ctx context.Context, client *cli.Client, bucket *ele
 		p.candidate.Store(candidate)
 	}
 	p.mu.Lock()
-	now := followed{client, bucket}
+	now := followed{client, bucket, ctx}
 	if p.following == now {
 		p.mu.Unlock()
 		return
@@ -214,13 +215,18 @@ func (p *statusPage) askStandbys() {
 
 // observes reports whether the page learns of each change.
 func (p *statusPage) observes() bool {
-	return p.view.Load() != nil && p.notice() == "" && p.watching.Load()
+	return p.view.Load() != nil && p.notice() == ""
 }
 
 // notice says why the page may be out of date; empty if it is not.
 func (p *statusPage) notice() string {
-	if v := p.view.Load(); v != nil && !v.Conn.IsConnected() {
+	v := p.view.Load()
+	switch {
+	case v == nil:
+	case !v.Conn.IsConnected():
 		return "The NATS server cannot be reached: this is the last known state"
+	case !p.watching.Load():
+		return "The elections cannot be observed at the moment: this is the last known state"
 	}
 	return ""
 }

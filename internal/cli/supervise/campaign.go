@@ -81,8 +81,8 @@ func (r *runner) openBucket(ctx context.Context, c *connection) (err error) {
 					return err
 				}
 				times, err := r.divideLease(info)
-				r.times.Store(&times)
 				r.election.Store(nil) // one of the bucket as it is now follows
+				r.times.Store(&times)
 				r.log.Debug("Lease is divided", "ttl", info.TTL, "interval", times.interval, "grace", times.grace, "kill_time", times.killTime)
 				return err
 			}
@@ -139,7 +139,7 @@ func (r *runner) newElection(bucket *election.Bucket) (*election.Election, error
 	if r.NoWait {
 		opts = append(opts, settings.WithoutStandbys) // others that come gave up, and do not wait
 		opts = append(opts, election.WithBackoff(afterLostCampaign(func() {
-			if r.contends.Load() { // otherwise the candidate withdrew, and did not lose
+			if campaign := r.contends.Load(); campaign != nil && (*campaign).Err() == nil { // otherwise the candidate withdrew, and did not lose
 				r.finish(r.conflictOf(e))
 			}
 		})))
@@ -167,8 +167,8 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 	followed := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.contends.Store(true)
-	defer context.AfterFunc(ctx, func() { r.contends.Store(false) })()
+	r.winsBefore = e.Status().Wins
+	r.contends.Store(&ctx)
 	campaigning, leads := context.WithCancel(ctx)
 	defer leads()
 	if r.NoWait {
@@ -180,7 +180,7 @@ func (r *runner) campaign(ctx context.Context, c *connection, lead func(ctx cont
 		defer close(returned)
 		r.hook.follow(ctx, returned, t)
 		lead(ctx, t, func() {
-			r.contends.Store(false)
+			r.contends.Store(nil)
 			context.AfterFunc(ctx, cancel) // after the term: an earlier cancel would end it with the reason stopped instead of work-ended
 		})
 		return nil
@@ -232,7 +232,7 @@ func (f afterLostCampaign) Duration(int) time.Duration {
 // conflictOf returns the outcome of a run with --no-wait that did not win, or that no longer leads.
 func (r *runner) conflictOf(e *election.Election) error {
 	s := e.Status()
-	if s.Leader == nil && s.LastError != "" && s.Wins == 0 {
+	if s.Leader == nil && s.LastError != "" && s.Wins == r.winsBefore {
 		return errors.New("the key could not be acquired: " + s.LastError)
 	}
 	return r.conflictWith(s.Leader)

@@ -38,7 +38,8 @@ type runner struct {
 	times       atomic.Pointer[leaseTimes]        // nil until the bucket is known; see divided
 	connected   *connection                       // nil before
 	election    atomic.Pointer[election.Election] // of all campaigns in the bucket; nil before the first
-	contends    atomic.Bool                       // it campaigns or leads, and does not withdraw
+	contends    atomic.Pointer[context.Context]   // of the campaign in which it campaigns or leads; nil once it withdraws
+	winsBefore  uint64                            // that campaign
 	finish      context.CancelCauseFunc           // ends the run; the cause decides the exit code
 	current     atomic.Pointer[program]           // nil while no program runs
 	failures    int                               // number of starts in a row after which the program did not run for restartResetAfter

@@ -223,10 +223,11 @@ const limitInterval = 20 * time.Millisecond
 
 // wake has the session asked again at a time, and sooner if requests are under way, which have limits.
 func (d *Driver) wake(at time.Time) {
-	in := lease.MaxSleep
+	in := time.Hour
 	if !at.IsZero() {
-		in = min(in, time.Until(at))
+		in = time.Until(at)
 	}
+	in = lease.Sleep(in)
 	if len(d.underWay) > 0 {
 		in = min(in, limitInterval)
 	}
