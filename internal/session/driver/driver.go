@@ -50,6 +50,7 @@ type Driver struct {
 	unfit      error              // why the bucket could not be used last; nil if it could
 	witnessed  *record.Commitment // of the session of which the witness was told; nil if there is none
 	timer      *time.Timer
+	due        time.Time    // when the session is to decide again
 	looked     time.Time    // when the limits of requests were last looked at
 	knows      wakeup.Latch // closed when the session first knows what is stored
 	released   wakeup.Latch // closed when the session is released, or has ended without that
@@ -91,7 +92,7 @@ func New(js jetstream.JetStream, bucket string, rules *session.Rules, shells She
 	}
 	_ = s.SetPendingLimits(-1, -1)
 	d.answers = s
-	d.timer = time.AfterFunc(time.Hour, func() { d.Do(nothing) })
+	d.timer = time.AfterFunc(time.Hour, d.look)
 	d.Do(nothing)
 	return d, nil
 }
@@ -227,11 +228,23 @@ func (d *Driver) wake(at time.Time) {
 	if !at.IsZero() {
 		in = time.Until(at)
 	}
-	in = lease.Sleep(in)
 	if len(d.underWay) > 0 {
 		in = min(in, limitInterval)
 	}
-	d.timer.Reset(max(in, 0))
+	d.due = time.Now().Add(in)
+	d.timer.Reset(lease.Sleep(max(in, 0)))
+}
+
+// look goes on if that is due, or if the lease is over although its timer had not run for so long.
+func (d *Driver) look() {
+	d.Lock()
+	defer d.Unlock()
+	now := time.Now()
+	if left := d.due.Sub(now); !d.closed && left > 0 && d.session.Left(now) > 0 {
+		d.timer.Reset(lease.Sleep(left))
+		return
+	}
+	d.GoOn()
 }
 
 // expire ends the requests whose limit has come.
