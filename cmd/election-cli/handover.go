@@ -101,7 +101,7 @@ func (h *handoverCommand) run(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	h.await(slowHandover, terminal.Quote(leader.Name)+" ends its work first, waiting for it", func() {
+	h.await(slowHandover, "waiting for "+terminal.Quote(leader.Name)+": a leader ends its work first", func() {
 		if h.to != "" {
 			err = v.Admin.Transfer(ctx, h.key, h.to)
 		} else {

@@ -49,7 +49,7 @@ func TestAnOperatorWhoWaitsForTheProgramToEndIsToldSo(t *testing.T) {
 	code, stdout, stderr := runInProcess("resign", "jobs", "--force", "-s", f.url)
 	f.Expect(code).To(Equal(cli.ExitOK), stderr)
 	f.Expect(stdout).To(HavePrefix(`"web-1" has resigned`))
-	f.Expect(stderr).To(HavePrefix("\"web-1\" ends its work first, waiting for it\n"))
+	f.Expect(stderr).To(HavePrefix("waiting for \"web-1\": a leader ends its work first\n"))
 }
 
 func TestLogSaysWhenAProgramIsKilledInAnOrderlyStop(t *testing.T) {
