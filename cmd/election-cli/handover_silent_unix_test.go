@@ -55,7 +55,7 @@ func TestResignOfALeaderThatHangsSaysHowLongToWaitForTheNext(t *testing.T) {
 func TestResignOfALeaderThatCannotBeAskedSaysHowToReplaceIt(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newFixture(t, 4*time.Second)
+	f := newFixture(t, 10*time.Second)                       // a busy host loses no lease of it
 	e := clitest.Lead(t, f.Bucket.KeyValue, "web-1", "jobs") // which does not know its connection
 	code, _, stderr := f.run("resign", "jobs", "--force")
 	f.Expect(code).To(Equal(cli.ExitNegative))
