@@ -119,7 +119,7 @@ func (d termDriver) Expire(in time.Duration) {
 
 // expire ends leadership at the deadline, unless the lease was renewed while the timer fired. It is called without the election's mutex.
 func (d termDriver) expire() {
-	if left := d.term.Lease().Left(time.Now(), lease.SinceBoot); left > 0 {
+	if left := d.term.left(); left > 0 {
 		d.run.mu.Lock()
 		defer d.run.mu.Unlock()
 		d.Expire(left)

@@ -38,11 +38,9 @@ func (r *run) startWatcher(ctx context.Context) {
 		return
 	}
 	if r.failedWatchers < maxFailedWatchers || r.polls {
-		w, err := r.bucket.StartWatcher(r.ctx, r.memberKey(">"), func(watching context.Context) (jetstream.KeyWatcher, error) {
-			watching, cancel := context.WithCancel(watching)
-			defer context.AfterFunc(ctx, cancel)() // once started, the watcher outlasts ctx
-			return r.bucket.WatchFiltered(watching, r.watched())
-		})
+		w, err := r.bucket.StartWatcher(r.ctx, r.memberKey(">"), kv.EndStart(ctx, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+			return r.bucket.WatchFiltered(ctx, r.watched())
+		}))
 		if err == nil {
 			r.useWatcher(w)
 			return

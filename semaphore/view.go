@@ -171,11 +171,9 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 	}
 	starting, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
 	defer cancel()
-	w, err := s.read.StartWatcher(ctx, s.key+".*", func(watching context.Context) (jetstream.KeyWatcher, error) {
-		watching, cancel := context.WithCancel(watching)
-		defer context.AfterFunc(starting, cancel)() // once started, the watcher outlasts that
-		return s.bucket.Watch(watching, s.key+".*")
-	})
+	w, err := s.read.StartWatcher(ctx, s.key+".*", kv.EndStart(starting, func(ctx context.Context) (jetstream.KeyWatcher, error) {
+		return s.bucket.Watch(ctx, s.key+".*")
+	}))
 	if err != nil {
 		return s.readAll(ctx, send)
 	}

@@ -474,6 +474,20 @@ func TestLeaseOfAHolderWhoseRecordWasOverwrittenCountsFromWhatWasSeenLast(t *tes
 	})
 }
 
+// play has a candidate go on from a time while more says so. Waits pass at once; answer says what comes of everything else.
+func play(c *Candidate, at time.Time, more func(at time.Time) bool, answer func(op Op, at time.Time) Result) {
+	for more(at) {
+		op, _ := c.Next(at)
+		result := Result{}
+		if op.Kind == Wait {
+			at = later(at.Add(time.Millisecond), op.Until)
+		} else {
+			result = answer(op, at)
+		}
+		c.Done(at, result)
+	}
+}
+
 // The TTL may have been made longer, and the leader renew less often than by the TTL that is known.
 func TestNothingThatOutlivesTheTTLIsWrittenOverBeforeTheBucketWasAsked(t *testing.T) {
 	g := NewWithT(t)
@@ -482,12 +496,8 @@ func TestNothingThatOutlivesTheTTLIsWrittenOverBeforeTheBucketWasAsked(t *testin
 	c.hints.source, c.bucket.StandDown, c.waiting.due = NoSource, 7500*time.Millisecond, now
 	c.bucket.Read = now.Add(-time.Second)
 	asked := 0
-	for at := now; at.Before(now.Add(3 * c.bucket.TTL)); {
-		op, _ := c.Next(at)
-		result := Result{}
+	play(c, now, func(at time.Time) bool { return at.Before(now.Add(3 * c.bucket.TTL)) }, func(op Op, at time.Time) (result Result) {
 		switch op.Kind {
-		case Wait:
-			at = later(at.Add(time.Millisecond), op.Until)
 		case Read:
 			result.State = *stored(at, 7, r)
 		case Load:
@@ -497,8 +507,8 @@ func TestNothingThatOutlivesTheTTLIsWrittenOverBeforeTheBucketWasAsked(t *testin
 			g.Expect(op.Replaces).NotTo(BeEquivalentTo(7))
 			result.Outcome, result.Revision = Refused, 7
 		}
-		c.Done(at, result)
-	}
+		return result
+	})
 	g.Expect(asked).To(BeNumerically(">", 1))
 }
 
@@ -525,12 +535,9 @@ func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
 				c.hints.awaited = 0
 				c.waiting.due = now
 				var won time.Time
-				for at := now; won.IsZero() && at.Before(now.Add(3*c.bucket.TTL)); {
-					op, _ := c.Next(at)
-					r := Result{}
+				more := func(at time.Time) bool { return won.IsZero() && at.Before(now.Add(3*c.bucket.TTL)) }
+				play(c, now, more, func(op Op, at time.Time) (r Result) {
 					switch op.Kind {
-					case Wait:
-						at = later(at.Add(time.Millisecond), op.Until)
 					case Read:
 						s.Read, r.State = at, s
 					case Load:
@@ -542,8 +549,8 @@ func TestWhatOutlivesTheTTLIsWrittenOver(t *testing.T) {
 							r.Outcome, r.Revision, won = Applied, 9, at
 						}
 					}
-					c.Done(at, r)
-				}
+					return r
+				})
 				// By a clock that chrony slews ahead, by one part in 12, the server expires what does expire before that.
 				expired := (c.bucket.TTL + timing.ExpiryLateness) * 13 / 12
 				g.Expect(won.Sub(now)).To(And(BeNumerically(">=", expired), BeNumerically("<=", 2*c.bucket.TTL)))

@@ -36,6 +36,15 @@ func (b *Bucket) StartWatcher(ctx context.Context, pattern string, start func(co
 	})
 }
 
+// EndStart is for a function that starts a watcher: it has the start end with the context ctx, too. Once started, the watcher outlasts ctx.
+func EndStart(ctx context.Context, start func(context.Context) (jetstream.KeyWatcher, error)) func(context.Context) (jetstream.KeyWatcher, error) {
+	return func(watching context.Context) (jetstream.KeyWatcher, error) {
+		watching, cancel := context.WithCancel(watching)
+		defer context.AfterFunc(ctx, cancel)()
+		return start(watching)
+	}
+}
+
 func startWatcher(ctx context.Context, b *Bucket, start func(context.Context, context.CancelCauseFunc) (jetstream.KeyWatcher, error)) (w jetstream.KeyWatcher, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer func() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/natscampaign/election/internal/cli/terminal"
+	"github.com/natscampaign/election/internal/kv"
 )
 
 // ClockTolerance is the difference between the clock of this host and that of the server above which commands report it.
@@ -16,6 +17,11 @@ type ServerClock struct {
 	localAt     time.Time     // ... at this time of the local clock
 	uncertainty time.Duration // of the difference between the two: half the round trip
 	Reported    bool          // whether the server reported its time, which servers do since 2.10
+}
+
+// ServerClockOf returns the clock of the server that said what is known of a bucket.
+func ServerClockOf(info kv.Info) ServerClock {
+	return NewServerClock(info.Stream.TimeStamp, info.Read, info.Read.Add(info.Took))
 }
 
 // NewServerClock returns the clock of a server that stamped a response, given when this host sent the request and received

@@ -72,7 +72,7 @@ func (v *View) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.info, v.Clock = info, NewServerClock(info.Stream.TimeStamp, info.Read, info.Read.Add(info.Took))
+	v.info, v.Clock = info, ServerClockOf(info)
 	return nil
 }
 

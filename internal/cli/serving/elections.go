@@ -141,7 +141,7 @@ func (l *elections) setInfo(info kv.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if info.Stream != nil {
-		l.clock = look.NewServerClock(info.Stream.TimeStamp, info.Read, info.Read.Add(info.Took)) // which may have been set, and this host suspended
+		l.clock = look.ServerClockOf(info) // which may have been set, and this host suspended
 	}
 	now := l.clock.Now()
 	for key := range info.Paused {
@@ -149,6 +149,7 @@ func (l *elections) setInfo(info kv.Info) {
 			l.ensure(key)
 		}
 	}
+	var ended []string
 	for key, e := range l.byKey {
 		var pause *kv.Pause
 		if p, paused := info.Paused[key]; paused {
@@ -159,30 +160,27 @@ func (l *elections) setInfo(info kv.Info) {
 			l.touch(e)
 		}
 		e.prune(now, l.length)
-		if key != l.only && !l.expected[key] && e.isOver() {
-			delete(l.byKey, key)
-			l.touch(e)
+		switch {
+		case key == l.only, l.expected[key], !e.isIdle():
+		case e.isOver():
+			l.forget(key)
+		default:
+			ended = append(ended, key)
 		}
 	}
-	l.forgetEnded()
+	slices.SortFunc(ended, func(a, b string) int { return l.byKey[b].ended.At.Compare(l.byKey[a].ended.At) })
+	for _, key := range ended[min(len(ended), maxEnded):] { // locks and jobs may each have a key of their own
+		l.forget(key)
+	}
 	l.full = l.full && len(l.byKey) >= maxElections
 	l.info, l.pausesRead = &info, now
 }
 
-// forgetEnded forgets elections that have ended, but the latest: locks and jobs may each have a key of their own. The caller holds mu.
-func (l *elections) forgetEnded() {
-	var keys []string
-	for key, e := range l.byKey {
-		if e.holder == nil && e.pause == nil && e.ended != nil && lastTransition(e.events) == nil && key != l.only && !l.expected[key] {
-			keys = append(keys, key)
-		}
-	}
-	slices.SortFunc(keys, func(a, b string) int { return l.byKey[b].ended.At.Compare(l.byKey[a].ended.At) })
-	for _, key := range keys[min(maxEnded, len(keys)):] {
-		e := l.byKey[key]
-		delete(l.byKey, key)
-		l.touch(e)
-	}
+// forget forgets an election. The caller holds mu.
+func (l *elections) forget(key string) {
+	e := l.byKey[key]
+	delete(l.byKey, key)
+	l.touch(e)
 }
 
 // setCandidates records what the candidates of an election answered.

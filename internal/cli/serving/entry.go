@@ -145,8 +145,11 @@ func (e *entry) setStandbys(instance string, n *int) (changed bool) {
 }
 
 // isOver reports whether the page has nothing to say about the election any more.
-func (e *entry) isOver() bool {
-	return e.holder == nil && e.pause == nil && e.ended == nil && lastTransition(e.events) == nil
+func (e *entry) isOver() bool { return e.isIdle() && e.ended == nil }
+
+// isIdle reports whether the page has nothing to say about the election, but how it ended long ago.
+func (e *entry) isIdle() bool {
+	return e.holder == nil && e.pause == nil && lastTransition(e.events) == nil
 }
 
 // startLeading records that the leadership of a candidate counts. If the page did not observe the candidate's election, the term begins

@@ -30,7 +30,7 @@ func (w *world) playQuiet(rest time.Duration) {
 		closed := w.judge.ClosedStillRun(began, w.Now)
 		led, failed := w.lastLed.After(began), w.judge.Failed()
 		if e := w.server.current; !rested && e != nil && e.Write != nil && e.Write.Never { // a release, perhaps, of the quiet itself
-			limit, rested = limit.Add(restLimit*w.script.longest()), true // whoever rests from reading cannot know what is stored
+			limit, rested = limit.Add(restLimit*w.script.longest()), true // a candidate that rests from reading cannot know what is stored
 		}
 		switch {
 		case failed:
