@@ -152,6 +152,17 @@ func TestLeaderThatIsCutOffIsReplacedWhenTheErrorOfAResignationSays(t *testing.T
 	NewWithT(t).Expect(elapsed(false)).To(BeNumerically("<", elapsed(true)))
 }
 
+func TestLeaderThatIsSlowToAnswerResigns(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a := f.Connected("a").Begin()
+		after(interval)
+		a.Link.DelayReplies(ttl)
+		time.AfterFunc(2*time.Second, a.Link.Heal)
+		f.Expect(operator(f).Resign(ctx, key)).To(Succeed())
+		f.Expect(a.IsLeader()).To(BeFalse())
+	}, republished)
+}
+
 func TestLeaderThatCannotBeAskedIsSaidNotToAnswer(t *testing.T) {
 	fleettest.Run(t, func(f *fleet) {
 		a := f.Candidate("a").Begin() // it does not know its connection

@@ -15,12 +15,14 @@ import (
 )
 
 const (
-	// firstAnswerTimeout is how long the first answer is waited for.
+	// firstAnswerTimeout is how long the first answer about candidates is waited for.
 	firstAnswerTimeout = time.Second
 	// nextAnswerTimeout is how long the next answer is waited for, until the last is thought to be in.
 	nextAnswerTimeout = 150 * time.Millisecond
 	// answersTimeout is how long answers are taken in any case.
 	answersTimeout = 5 * time.Second
+	// beginTimeout is how long the answer of a leader is waited for that begins to hand over. Its host may be busy.
+	beginTimeout = 3 * time.Second
 	// HandoverTimeout is how long a leader that was asked to hand over is waited for, beyond the time that its work may take: by default the TTL.
 	HandoverTimeout = 5 * time.Second
 	// longestHandover bounds how long a leader may say that it takes.
@@ -51,7 +53,7 @@ func (c Client) candidates(ctx context.Context, key string, r request, least tim
 	began := time.Now()
 	type process struct{ instance, connection, server string }
 	seen := map[process]bool{}
-	return c.ask(ctx, verbCandidates, key, r, func(m *nats.Msg) time.Duration {
+	return c.ask(ctx, verbCandidates, key, r, firstAnswerTimeout, func(m *nats.Msg) time.Duration {
 		came := time.Now()
 		wait := max(nextAnswerTimeout, time.Until(began.Add(least)))
 		var a answer
@@ -79,7 +81,7 @@ func (c Client) candidates(ctx context.Context, key string, r request, least tim
 // Refresh has all candidates of a key read the bucket's info again, and waits until those have that answer. Where there are none it
 // returns as [Client.Candidates] does.
 func (c Client) Refresh(ctx context.Context, key string) error {
-	return c.ask(ctx, verbRefresh, key, request{}, func(*nats.Msg) time.Duration { return nextAnswerTimeout })
+	return c.ask(ctx, verbRefresh, key, request{}, firstAnswerTimeout, func(*nats.Msg) time.Duration { return nextAnswerTimeout })
 }
 
 // Resign has the leader of the given instance resign, and returns when the key is released. The timeout is for a leader that does not say how
@@ -100,7 +102,7 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 		r.WaitMs = max(1, time.Until(ends).Milliseconds())
 	}
 	ends := began.Add(timeout)
-	failed := c.ask(ctx, verb, key, r, func(m *nats.Msg) time.Duration {
+	failed := c.ask(ctx, verb, key, r, beginTimeout, func(m *nats.Msg) time.Duration {
 		var a answer
 		err = a.parse(m)
 		switch {
@@ -116,7 +118,7 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 			return 0
 		}
 		if !begun {
-			return time.Until(began.Add(firstAnswerTimeout))
+			return time.Until(began.Add(beginTimeout))
 		}
 		return time.Until(ends)
 	})
@@ -133,10 +135,10 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 	return ErrNoAnswer
 }
 
-// ask sends a request to all processes with candidates in the bucket, and passes their answers on. What each returns is how long to
-// wait for another answer: not at all if it is 0. The error is nats.ErrNoResponders if there is no such process, and wraps
+// ask sends a request to all processes with candidates in the bucket, and passes their answers on. It waits for the first answer; what each
+// returns is how long to wait for another: not at all if it is 0. The error is nats.ErrNoResponders if there is no such process, and wraps
 // nats.ErrPermissionViolation if the request may not be sent, or its answers may not be received.
-func (c Client) ask(ctx context.Context, verb, key string, r request, each func(*nats.Msg) time.Duration) error {
+func (c Client) ask(ctx context.Context, verb, key string, r request, first time.Duration, each func(*nats.Msg) time.Duration) error {
 	nc := c.Bucket.Conn()
 	r.Bucket = c.Created
 	answersTo := AnswerSubject(c.Bucket.Bucket(), record.NewID(), key)
@@ -169,7 +171,7 @@ func (c Client) ask(ctx context.Context, verb, key string, r request, each func(
 	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", answersTo)) {
 		return fmt.Errorf("candidates were asked, but receiving their answers is not permitted: permit to subscribe to %s: %w", AnswerSubject(c.Bucket.Bucket(), "*", key), err)
 	}
-	for wait := time.Until(began.Add(firstAnswerTimeout)); wait > 0; {
+	for wait := time.Until(began.Add(first)); wait > 0; {
 		if verb == verbCandidates || verb == verbRefresh {
 			wait = min(wait, time.Until(began.Add(answersTimeout)))
 		}
