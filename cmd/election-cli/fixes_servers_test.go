@@ -98,17 +98,19 @@ func released() []byte {
 // maxDelay is how slow the network to a server becomes at most. A check takes as long, and so does what is under way when nobody writes any more.
 const maxDelay = 8 * time.Second
 
+// catchUpDelay is how slow the network to a server may be that catches up: it begins anew when it has received nothing for two seconds.
+const catchUpDelay = time.Second
+
 // slow has somebody write all the time, and slows down the network to a server with a replica until that lags: on a busy host, where fewer
-// operations are under way at a time, ever more. Each step is short, so that the server hears of the leader in time.
-func (s *replicated) slow() (mendNetwork, stopWriting func()) {
+// operations are under way at a time, ever more. Each step is short, so that the server hears of the leader in time. It returns the name of the server.
+func (s *replicated) slow() (name string, stopWriting func()) {
 	s.T.Helper()
 	s.url = s.Client.Conn.ConnectedUrl()
-	name := s.followers()[0]
+	name = s.followers()[0]
 	if s.server(name).URL() == s.url {
 		name = s.followers()[1]
 	}
-	mendNetwork = func() { s.cluster.Delay(name, 0) }
-	s.T.Cleanup(mendNetwork)
+	s.T.Cleanup(func() { s.cluster.Delay(name, 0) })
 	ctx, stop := context.WithCancel(s.T.Context())
 	done := make(chan struct{})
 	go func() {
@@ -128,7 +130,7 @@ func (s *replicated) slow() (mendNetwork, stopWriting func()) {
 	}).WithTimeout(4 * clitest.Timeout).WithPolling(time.Second).ShouldNot(BeNil())
 	s.T.Log("the network takes ", delay)
 	s.cluster.Delay(name, min(delay+time.Second/2, maxDelay)) // on a busy host it may lag now and then only
-	return mendNetwork, stopWriting
+	return name, stopWriting
 }
 
 // serverTroubles are the troubles of the servers behind a bucket, by the code of the finding and by what distinguishes them.
@@ -148,19 +150,20 @@ var serverTroubles = []struct {
 		})
 	}},
 	{"replicas-lagging", "a server catches up", func(s *replicated) {
-		_, stopWriting := s.slow()
+		name, stopWriting := s.slow()
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HavePrefix("wait, if their servers were away: they catch up; else "))
 			stopWriting()
+			s.cluster.Delay(name, catchUpDelay)
 			lags := func() (any, error) { return s.tryToFind("replicas-lagging", "--timeout", clitest.Timeout) }
 			s.Eventually(lags).WithTimeout(4*clitest.Timeout).Should(BeNil(), "though the network is slow")
 		}, "--timeout", clitest.Timeout)
 	}},
 	{"replicas-lagging", "the network to a server is slow", func(s *replicated) {
-		mendNetwork, _ := s.slow()
+		name, _ := s.slow()
 		s.mend(func(fix string) {
 			s.Expect(fix).To(HaveSuffix("; else see what slows down the disks of these servers, or the network to them"))
-			mendNetwork()
+			s.cluster.Delay(name, 0)
 		}, "--timeout", clitest.Timeout)
 	}},
 	{"no-stream-leader", "two of three servers are down", func(s *replicated) {
