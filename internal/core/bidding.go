@@ -278,6 +278,9 @@ func (b *bidding) writeAgain(c *Candidate, now time.Time) role {
 			return b.write(c.acquisitionOver(now, s))
 		}
 	}
+	if b.err == nil && b.state.Vacant() && !b.contests { // it only announced this candidate, and the key has become free meanwhile
+		c.bidBy(c.bidAt(now, b.state))
+	}
 	return b.notWon(c, now, b.writeFailure)
 }
 

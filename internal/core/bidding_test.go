@@ -146,12 +146,47 @@ func TestExpiryLongAfterARemovalIsAnExpiry(t *testing.T) {
 	g.Expect(c.acquisitionOver(now.Add(c.bucket.TTL+time.Second), expired).removed).To(BeFalse())
 }
 
+// A test of the command on a busy host found it: the read after an attempt that was not answered showed a release, whose notification was no news
+// then, and nobody led until the next campaign.
+func TestReleaseThatIsReadAfterAnUnansweredAttemptIsAnswered(t *testing.T) {
+	held := record.State{Revision: 7, Record: record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.1", Term: 7, LeaseMs: 9800, IntervalMs: 7500}}
+	released := record.Record{Name: "a", Instance: "a.1", Attempt: "a.1.2", Released: time.Now(), Successors: []string{"me"}}
+	for name, vacant := range map[string]record.State{
+		"a release":               {Revision: 8, Record: released},
+		"the marker of a removal": {Revision: 8, Removal: record.Removed},
+		"nothing":                 {Removal: record.Gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now := time.Now()
+			c := candidate()
+			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
+			c.hints.source, c.Connected = Watch, true
+			c.role = c.wait(now, now)
+			now = readNext(c, now, held)
+			op, _ := c.Next(now)
+			g.Expect(op.Kind).To(Equal(Write), "which announces this candidate")
+			now = now.Add(2 * time.Second)
+			c.Done(now, Result{Outcome: Unknown, Failure: Timeout})
+			now = readNext(c, now, vacant)
+			limit := now.Add(time.Second)
+			now = readNext(c, now, vacant)
+			g.Expect(now).To(BeTemporally("<", limit))
+			op, _ = c.Next(now)
+			g.Expect(op.Kind).To(Equal(Write))
+			g.Expect(op.Replaces).To(Equal(vacant.Revision))
+		})
+	}
+}
+
 // readNext has a candidate wait until it reads the key, and read the given state.
 func readNext(c *Candidate, now time.Time, s record.State) time.Time {
 	op, _ := c.Next(now)
 	for ; op.Kind != Read; op, _ = c.Next(now) {
-		now = op.Until
-		c.Done(now, Result{})
+		if op.Kind == Wait {
+			now = op.Until
+		}
+		c.Done(now, Result{Bucket: c.bucket})
 	}
 	s.Read = now
 	c.Done(now, Result{State: s})
