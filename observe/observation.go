@@ -99,14 +99,13 @@ func (o *observation) follow(ctx context.Context, w *watcher, connected <-chan n
 				timeutil.Sleep(ctx, retryDelay)
 				return
 			}
-			w.each(update, o.update)
-			if update == nil { // all that is stored has come
+			if w.each(update, o.update) {
 				o.current = true
 				o.reportMissing()
 			}
 			updated = time.Now()
 			if wait, waits := w.wait(); waits {
-				check.Reset(wait)
+				check.Reset(min(wait, time.Until(o.stalledAt(updated))))
 			}
 		}
 	}

@@ -21,6 +21,7 @@ type update struct {
 	revision  uint64
 	created   time.Time
 	operation jetstream.KeyValueOp
+	delta     uint64
 }
 
 func (u update) Key() string                     { return u.key }
@@ -29,9 +30,28 @@ func (u update) Revision() uint64                { return u.revision }
 func (u update) Created() time.Time              { return u.created }
 func (u update) Operation() jetstream.KeyValueOp { return u.operation }
 
+func (u update) Delta() uint64 { return u.delta }
+
 // begun returns an observation that has reported the current state.
 func begun() *observation {
 	return &observation{ttl: time.Minute, keys: map[string]*keyState{}, queue: newQueue(), current: true}
+}
+
+// A reader found it: while two keys are read of which one is renewed, the client passes on nil before the other has come.
+func TestAllThatIsStoredHasComeOnlyWhenNothingIsOnItsWay(t *testing.T) {
+	for name, updates := range map[string][]jetstream.KeyValueEntry{
+		"nothing is stored":          {nil},
+		"nothing changes":            {update{delta: 1}, update{}, nil},
+		"a key is renewed meanwhile": {update{delta: 1}, update{delta: 1}, nil, update{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, w := NewWithT(t), &watcher{}
+			for i, u := range updates {
+				g.Expect(w.each(u, func(jetstream.KeyValueEntry) {})).To(Equal(i == len(updates)-1))
+			}
+			g.Expect(w.each(update{}, func(jetstream.KeyValueEntry) {})).To(BeFalse(), "it has come before")
+		})
+	}
 }
 
 func TestObservationForgetsTheKeysThatNobodyHolds(t *testing.T) {

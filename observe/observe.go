@@ -168,8 +168,7 @@ func (o *Observer) all(ctx context.Context, patterns []string, each func(jetstre
 			if !ok {
 				return errors.New("the watcher ended")
 			}
-			w.each(delivered, each)
-			if delivered == nil { // all that is stored has come
+			if w.each(delivered, each) {
 				return nil
 			}
 		}
@@ -181,10 +180,32 @@ type watcher struct {
 	jetstream.KeyWatcher
 	claims *claims.Keys  // nil but in a bucket for sessions
 	ttl    time.Duration // of a lease, as the bucket had it when the watcher began
+
+	counted bool // as many updates have come as keys were stored when the watcher began
+	more    bool // was on its way behind the last update
+	all     bool // that was stored has come
 }
 
-// each calls a function for each key of which an update of the watcher says something.
-func (w *watcher) each(update jetstream.KeyValueEntry, do func(jetstream.KeyValueEntry)) {
+// each calls a function for each key of which an update of the watcher says something. It reports whether all that was stored when the watcher began has
+// come now. The client counts updates, and passes nil on after as many as keys were stored: a key that is renewed meanwhile counts twice, and then
+// another is still to come.
+func (w *watcher) each(update jetstream.KeyValueEntry, do func(jetstream.KeyValueEntry)) (complete bool) {
+	if update == nil {
+		w.counted = true
+	} else {
+		w.take(update, do)
+		w.more = update.Delta() > 0
+	}
+	complete = w.counted && !w.more && !w.all
+	if complete {
+		w.all = true
+		w.take(nil, do)
+	}
+	return complete
+}
+
+// take calls a function for each key of which an update says something, and nil, which comes once all that was stored has come.
+func (w *watcher) take(update jetstream.KeyValueEntry, do func(jetstream.KeyValueEntry)) {
 	switch {
 	case w.claims != nil:
 		for _, entry := range w.claims.Take(update) {

@@ -35,7 +35,7 @@ func (q *queue) push(e Event) {
 		delete(q.late, e.Key)
 	default:
 		if waiting && e.Kind == Renewed && before.Kind < Renewed { // of the same term
-			e.Kind, e.At = before.Kind, before.At
+			e.Kind, e.At, e.Reason = before.Kind, before.At, before.Reason
 		}
 		q.late[e.Key] = e
 	}

@@ -130,7 +130,7 @@ func (c claim) entry(bucket, key string, owner session.Stored, ttl time.Duration
 
 // Keys are all keys of a bucket that are claimed, by what a watcher of the bucket delivers.
 type Keys struct {
-	info   kv.Info // of the time when the watcher was started
+	info   kv.Info // of the time when the watcher was started; its clock is set anew if need be
 	all    bool    // that is stored has come
 	claims map[string]claim
 	owners map[string]session.Stored
@@ -163,6 +163,7 @@ func (k *Keys) Take(delivered jetstream.KeyValueEntry) (entries []*Entry) {
 		}
 		return entries
 	}
+	k.followClock(delivered.Created())
 	keys := map[string]bool{}
 	if key, is := session.ClaimOf(delivered.Key()); is {
 		before, now := k.claims[key].Record.Instance, claimIn(delivered)
@@ -182,6 +183,17 @@ func (k *Keys) Take(delivered jetstream.KeyValueEntry) (entries []*Entry) {
 		entries = append(entries, k.entry(key))
 	}
 	return entries
+}
+
+// followClock sets the clock of the server by what it has just written, if the two do not agree: another server may lead the stream by now, whose clock
+// differs, or the clock was set.
+func (k *Keys) followClock(written time.Time) {
+	if now := k.info.Now(); !k.all || k.info.Stream == nil || !written.After(now) && !now.After(written.Add(k.info.SessionTTL)) {
+		return
+	}
+	stream := *k.info.Stream
+	stream.TimeStamp = written
+	k.info.Stream, k.info.Read, k.info.Took = &stream, time.Now(), 0
 }
 
 // forget forgets a session that no claim names any more, unless it is open: each process opens another one at its start.
