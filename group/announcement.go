@@ -179,6 +179,6 @@ func (r *run) setRole() {
 	plans := r.claimed() || r.plan.Number > 0 && r.planRank() < planners
 	if plans != r.planner && !r.unanswered && (r.watcher != nil || !plans) {
 		r.stopWatcher()
-		r.planner, r.watcherDue = plans, time.Time{}
+		r.planner, r.watcherDue, r.complete = plans, time.Time{}, false // the last watcher did not deliver the presences of all
 	}
 }

@@ -88,7 +88,7 @@ func (r *run) campaign() {
 	starting := 0 // elections that have not campaigned yet
 	for _, key := range r.keys {
 		a := r.assignments[key]
-		if r.collect(a); a.running() && !a.ready.Load() {
+		if r.collect(a); a.running() && !a.ready.Load() && !a.election.Load().Status().Paused {
 			starting++
 		}
 	}

@@ -103,8 +103,9 @@ func (g *Group) run(parent context.Context, work Work) error {
 	}
 	defer r.entrust()()
 	err = r.loop(ctx)
+	r.failed = nil
 	r.leave(err)
-	return err
+	return errors.Join(err, r.failed) // work may have failed meanwhile
 }
 
 // enter begins a run unless there is one, or Stop was called.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,6 +92,66 @@ func TestWorkThatReturnsWhileItsKeyIsLedEndsTheRunInOrder(t *testing.T) {
 		f.Expect(<-result).To(MatchError(broken))
 		after(time.Second)
 		f.expectEven(keys, []*member{b})
+	})
+}
+
+func TestErrorOfWorkThatFailsWhileItsMemberLeavesIsReturned(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(8)
+		a, b := f.member("a", "shards", keys), f.member("b", "shards", keys).start()
+		result := make(chan error, 1)
+		broken := errors.New("disk full")
+		fail := make(chan struct{})
+		go func() {
+			result <- a.Run(context.Background(), func(ctx context.Context, _ string, _ election.Term) error {
+				select {
+				case <-fail:
+					return broken
+				case <-ctx.Done():
+					return nil
+				}
+			})
+		}()
+		after(standDown + time.Second)
+		f.expectEven(keys, []*member{a, b})
+		b.link.Cut() // so that it does not ask for the keys
+		a.Stop()
+		after(time.Second)
+		fail <- struct{}{}
+		f.Expect(<-result).To(MatchError(broken))
+	})
+}
+
+// silent is a bucket whose server neither takes nor answers the first presence.
+type silent struct {
+	jetstream.KeyValue
+	once atomic.Bool
+}
+
+func (b *silent) Put(ctx context.Context, key string, value []byte) (uint64, error) {
+	if strings.Contains(key, ".members.") && b.once.CompareAndSwap(false, true) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return b.KeyValue.Put(ctx, key, value)
+}
+
+func TestMemberThatStartsAgainIsNotReplacedByItsPredecessor(t *testing.T) {
+	natstest.SkipIfShort(t)
+	onVirtualTime(t, func(f *fleet) {
+		keys := keysOf(20)
+		a, b := f.member("a", "shards", keys).start(), f.member("b", "shards", keys).start()
+		after(standDown + time.Second)
+		b.link.Cut()
+		after(time.Second)
+		bucket := f.Open(f.Server.Connect(f.T))
+		again := f.memberIn(&silent{KeyValue: bucket.KeyValue}, "b", "shards", keys, group.WithElectionOptions(election.WithJetStream(bucket.JetStream()))).start()
+		after(crashed)
+		f.expectEven(keys, []*member{a, again})
+		b.link.Heal()
+		after(time.Second)
+		f.Expect(b.end()).To(MatchError(group.ErrReplaced))
 	})
 }
 
