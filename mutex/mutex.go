@@ -107,8 +107,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	}
 }
 
-// TryLock acquires the lock if nobody holds it, and returns [ErrLocked] if somebody does, or if an operator has paused the election. Of
-// several that try a free lock at once, one acquires it. TryLock does not wait for another holder, but may take a stand-down, and up to a
+// TryLock acquires the lock if nobody holds it, and returns [ErrLocked] if somebody does, if an operator has paused the election, or if a health check
+// fails. Of several that try a free lock at once, one acquires it. TryLock does not wait for another holder, but may take a stand-down, and up to a
 // second to learn whether a candidate that has won the key comes to lead. The server must be reachable and the key readable.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

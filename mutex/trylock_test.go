@@ -130,6 +130,17 @@ func TestOneOfManyTryLocksOverUnevenLinksAcquiresAFreeLock(t *testing.T) {
 	})
 }
 
+func TestTryLockOnAHostThatIsNotHealthyAnswersAtOnce(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		bucket, _ := f.Connect()
+		m, err := mutex.New("a", key, bucket, election.WithHealthCheck(func(context.Context) error { return errors.New("disk full") }))
+		f.Expect(err).NotTo(HaveOccurred())
+		began := time.Now()
+		f.Expect(m.TryLock(context.Background())).To(And(MatchError(mutex.ErrLocked), MatchError(ContainSubstring("this host is not healthy: disk full"))))
+		f.Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+	})
+}
+
 func TestTryLockOfAPausedElectionAnswersAtOnce(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		m, _ := newMutex(f, "a")

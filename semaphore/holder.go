@@ -93,11 +93,17 @@ func (h *holder) acquire(ctx context.Context, wait bool) (won *Slot, err error) 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		if err := h.withdrawHeldBack(); err != nil && !wait {
+			return nil, err
+		}
 		next, err := h.campaign(user)
 		if err != nil {
 			return nil, err
 		}
 		now := time.Now()
+		if h.isCampaigning() {
+			next = timeutil.Earlier(next, now.Add(readInterval)) // its candidate may be held back by then
+		}
 		if full := h.view.fullAt(now); !wait && h.view.synced && !h.isCampaigning() && !now.Before(h.answerAt) {
 			if !now.Before(full) {
 				return nil, fmt.Errorf("%w: %d of %q%s", ErrFull, h.slots, h.key, h.view.pausedText())
@@ -191,9 +197,32 @@ func (h *holder) changed(c change) {
 	case now.released && h.view.synced:
 		h.answerAt = time.Now().Add(timeutil.Random(answerSpread))
 	case a != nil && !a.withdrawn && now.held && now.instance != a.instance:
-		a.withdrawn = true
-		a.candidacy.Cancel()
+		a.withdraw()
 	}
+}
+
+// withdraw ends the campaign.
+func (a *attempt) withdraw() {
+	a.withdrawn = true
+	a.candidacy.Cancel()
+}
+
+// withdrawHeldBack withdraws the attempts for slots that an operator has paused since the slots were last watched anew: others may be free. The error is that
+// of a health check: this host acquires none.
+func (h *holder) withdrawHeldBack() (err error) {
+	for _, a := range h.attempts {
+		if a.withdrawn {
+			continue
+		}
+		switch why, paused := a.candidacy.HeldBack(); {
+		case paused:
+			h.view.slots[a.slot].paused = true
+			a.withdraw()
+		case why != "":
+			err = candidacy.HeldError{Key: h.slotKey(a.slot), Why: why}
+		}
+	}
+	return err
 }
 
 // decided returns the slot if the attempt has won it. An attempt that was withdrawn is over when its election has ended: until then, the

@@ -83,6 +83,9 @@ type Semaphore struct {
 func New(name, key string, slots int, bucket jetstream.KeyValue, opts ...election.Option) (*Semaphore, error) {
 	s := &Semaphore{name: name, key: key, slots: slots, bucket: bucket, opts: candidacy.Options(settings.ByChance, opts), names: map[int]bool{}}
 	set, err := settings.Of(s.opts, name, s.slotKey(max(0, slots-1)), bucket) // the longest key
+	if set.PlainValue {
+		err = errors.Join(err, validate.Errorf("WithPlainValue: a bare name under the key cannot say which holder it is of: leave the option out"))
+	}
 	if slots < 1 || slots > MaxSlots {
 		err = errors.Join(err, validate.Errorf("%d slots: use 1 to %d", slots, MaxSlots))
 	}
@@ -139,7 +142,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 	return h.acquire(ctx, true)
 }
 
-// TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. It does not wait for another holder, but may take a
+// TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. A health check that fails is another error. TryAcquire does not wait for another holder, but may take a
 // stand-down, and up to a second to learn whether a candidate that has won a slot comes to lead. The server must be reachable and the
 // keys readable.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {

@@ -2,6 +2,7 @@ package semaphore_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -238,6 +239,51 @@ func TestPausedSlotsAreNotAcquired(t *testing.T) {
 		f.Expect(slot.Number).To(Equal(1))
 		f.Expect(time.Since(began)).To(BeNumerically("<", 6*ttl))
 		f.Expect(slot.Release()).To(Succeed())
+	})
+}
+
+// A reader found it: the waiter went on with a slot that was paused before it was released, and answered no other.
+func TestSlotThatIsPausedWhileAHolderWaitsDoesNotKeepItFromAnother(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		taken := full(f)
+		s, _ := newSemaphore(f, "waiter")
+		bucket, _ := f.Connect()
+		operator, err := admin.New(bucket)
+		f.Expect(err).NotTo(HaveOccurred())
+		got := make(chan *semaphore.Slot, 1)
+		go func() {
+			slot, err := s.Acquire(context.Background())
+			f.Expect(err).NotTo(HaveOccurred())
+			got <- slot
+		}()
+		time.Sleep(time.Second)
+		f.Expect(operator.Pause(context.Background(), key+"."+strconv.Itoa(taken[0].Number))).To(Succeed())
+		f.Expect(taken[0].Release()).To(Succeed())
+		time.Sleep(time.Second)
+		released := time.Now()
+		f.Expect(taken[1].Release()).To(Succeed())
+		slot := <-got
+		f.Expect(slot.Number).To(Equal(taken[1].Number))
+		f.Expect(time.Since(released)).To(BeNumerically("<", time.Second))
+		f.Expect(slot.Release()).To(Succeed())
+	})
+}
+
+func TestTryAcquireOnAHostThatIsNotHealthySaysSo(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		bucket, _ := f.Connect()
+		s, err := semaphore.New("a", key, slots, bucket, election.WithHealthCheck(func(context.Context) error { return errors.New("disk full") }))
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = s.TryAcquire(context.Background())
+		f.Expect(err).To(MatchError(ContainSubstring("this host is not healthy: disk full")))
+	})
+}
+
+func TestSemaphoreTakesNoPlainValue(t *testing.T) {
+	fleettest.Run(t, func(f *fleettest.Fleet) {
+		bucket, _ := f.Connect()
+		_, err := semaphore.New("a", key, slots, bucket, election.WithPlainValue())
+		f.Expect(err).To(And(MatchError(election.ErrInvalidOption), MatchError(ContainSubstring("WithPlainValue"))))
 	})
 }
 

@@ -143,30 +143,33 @@ func (s *Semaphore) follow(ctx context.Context) <-chan change {
 	}
 	go func() {
 		for ctx.Err() == nil {
-			if err := s.followOnce(ctx, send); err != nil && !send(change{err: err}) {
+			again, err := s.followOnce(ctx, send)
+			if err != nil && !send(change{err: err}) {
 				return
 			}
-			timeutil.Sleep(ctx, readInterval)
+			if !again {
+				timeutil.Sleep(ctx, readInterval)
+			}
 		}
 	}()
 	return changes
 }
 
-// followOnce begins anew, and returns when it is time to do that again.
-func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) error {
+// followOnce begins anew, and returns when it is time to do that again: at once, or else after a while.
+func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) (atOnce bool, err error) {
 	info, err := s.read.Load(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := info.Validate(); err != nil {
-		return err
+		return false, err
 	}
 	if !send(change{begin: &info}) {
-		return nil
+		return false, nil
 	}
 	for slot := range s.slots {
 		if _, paused := info.Paused[s.slotKey(slot)]; paused && !send(change{slot: slot, state: &slotState{paused: true}}) {
-			return nil
+			return false, nil
 		}
 	}
 	starting, cancel := context.WithTimeout(ctx, timing.RequestTimeout)
@@ -175,7 +178,7 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 		return s.bucket.Watch(ctx, s.key+".*")
 	}))
 	if err != nil {
-		return s.readAll(ctx, send)
+		return false, s.readAll(ctx, send)
 	}
 	defer kv.StopWatcher(w)
 	again := time.NewTimer(renewAfter * info.TTL)
@@ -183,21 +186,21 @@ func (s *Semaphore) followOnce(ctx context.Context, send func(change) bool) erro
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return false, nil
 		case <-again.C:
-			return nil
+			return true, nil
 		case entry, ok := <-w.Updates():
 			switch {
 			case !ok:
-				return nil
+				return false, nil
 			case entry == nil:
 				if !send(change{synced: true}) {
-					return nil
+					return false, nil
 				}
 			default:
 				slot, found := s.slotOf(entry.Key())
 				if found && !send(change{slot: slot, state: stateOf(kv.RemovalBy(entry) == record.Kept, record.Parse(entry.Value(), entry.Revision()))}) {
-					return nil
+					return false, nil
 				}
 			}
 		}

@@ -69,6 +69,18 @@ func (c *Candidacy) lead(ctx context.Context, term election.Term) error {
 	return nil
 }
 
+// HeldBack returns why the candidate does not campaign, and whether that is for an operator's pause; "" if nothing holds it back.
+func (c *Candidacy) HeldBack() (why string, paused bool) {
+	switch now := c.election.Status(); {
+	case now.State != election.CandidateState:
+	case now.Paused:
+		return "is paused by an operator", true
+	case now.Unhealthy != "":
+		return "is not campaigned for, because this host is not healthy: " + now.Unhealthy, false
+	}
+	return "", false
+}
+
 // Release releases the key, and returns when others may win it. The error wraps [election.ErrNotLeader] if the key was lost before.
 func (c *Candidacy) Release() error {
 	defer c.Cancel()
@@ -96,8 +108,8 @@ func Wait(ctx context.Context, e *election.Election) (*Candidacy, error) {
 	return c, c.wait(ctx, nil)
 }
 
-// Try is Wait, and gives up with a HeldError when it reads that another candidate leads, or when an operator has paused the election. The
-// candidacy is nil if e did not campaign at all.
+// Try is Wait, and gives up with a HeldError when it reads that another candidate leads, or when an operator's pause or a health check that fails holds
+// the candidate back. The candidacy is nil if e did not campaign at all.
 func Try(ctx context.Context, e *election.Election) (*Candidacy, error) {
 	other, err := anotherHolder(ctx, e)
 	switch {
@@ -125,13 +137,12 @@ func (c *Candidacy) wait(ctx context.Context, poll <-chan time.Time) error {
 			return ctx.Err()
 		case <-poll:
 		}
-		now := c.election.Status()
-		if now.State != election.CandidateState {
-			continue
-		}
-		if now.Paused {
+		if why, _ := c.HeldBack(); why != "" {
 			c.Cancel()
-			return HeldError{now.Key, "is paused by an operator"}
+			return HeldError{c.election.Status().Key, why}
+		}
+		if c.election.State() != election.CandidateState {
+			continue
 		}
 		other, err := anotherHolder(ctx, c.election)
 		if err != nil || c.election.State() != election.CandidateState {
