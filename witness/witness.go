@@ -64,7 +64,8 @@
 // down for a settle time, see [WithSettleTime]. What the process had started may go on: other processes are not waited for. If those do the
 // work of the leader, use election-cli run, which waits for them.
 //
-// If the program replaces itself by exec, the same holds on Linux: no thread of the former image runs. On macOS the key is left to its lease.
+// If the program replaces itself by exec, the same holds on Linux: no thread of the former image runs. On macOS, and in process 1 of a container, the key is
+// left to its lease.
 //
 // A witness is killed with its program by what kills everything: the end of the host, of the pod or container, of the cgroup
 // (memory.oom.group), a kill by the name of the program. Then the lease rules, or the host has a witness of its own, which survives that: see
@@ -156,7 +157,8 @@ func optionsOf(opts []Option) (*options, error) {
 // In process 1 of a container it is the other way round, because the kernel kills all of a container with its process 1. There this process
 // becomes the witness, and Start returns only in a child: that has the same arguments, environment, standard streams and terminal, receives the
 // signals that this process receives, and this process ends as the child does. The same holds for a child of tini, docker-init, dumb-init or
-// catatonit, and for the first process of a container in a shared namespace of processes.
+// catatonit, and for the first process of a container in a shared namespace of processes. Sockets that this process has inherited (LISTEN_FDS) the child
+// does not receive; election-cli run passes those on.
 //
 // The error is [ErrUnsupported], an [election.ErrInvalidOption], or says why the process cannot be started.
 func Start(dial func(ctx context.Context) (*nats.Conn, error), opts ...Option) (*Witness, error) {

@@ -31,8 +31,10 @@ const (
 	maxRetryDelay = time.Second
 	// redialDelay is the pause after a connection that could not be made.
 	redialDelay = 250 * time.Millisecond
-	// refusedDelay is the pause after a release that the server refused.
-	refusedDelay = time.Millisecond
+	// refusedDelay is the pause after a release that the server refused, the first refusedAtOnce times: a stream without a majority of its servers may refuse
+	// all of them.
+	refusedDelay  = time.Millisecond
+	refusedAtOnce = 8
 )
 
 // rereadDelays are the pauses before each further read of a key that seems to be somebody else's: the read may have been answered by a replica
@@ -261,7 +263,7 @@ func (r *releaser) release(ctx context.Context, c *client, t *Term, died time.Ti
 	ctx, cancel := context.WithDeadline(ctx, died.Add(t.lease()))
 	defer cancel()
 	log := r.log.With("bucket", t.Bucket, "election", t.Key, "name", t.Name)
-	rereads, bare := rereadDelays, false
+	rereads, refused, bare := rereadDelays, 0, false
 	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
 		err := c.release(ctx, t, bare)
 		pause := delay
@@ -277,8 +279,8 @@ func (r *releaser) release(ctx context.Context, c *client, t *Term, died time.Ti
 			return
 		case isNotHeld(err):
 			pause, rereads = rereads[0], rereads[1:]
-		case kv.Classify(err) == kv.Refused: // a renewal arrived meanwhile, or what was read was not the last
-			pause = refusedDelay
+		case kv.Classify(err) == kv.Refused && refused < refusedAtOnce: // a renewal arrived meanwhile, or what was read was not the last
+			refused, pause = refused+1, refusedDelay
 		case kv.IsTooLarge(err) && !bare:
 			bare, pause = true, 0
 		default:
