@@ -15,7 +15,7 @@ var simulator = schedules.Simulator{
 	Others:  slices.Concat(forgeryNames[:], []string{renewalDeleted, differentSpeeds, judge.WonAndLed, silentAPI, targetGone}),
 	Steps:   steps,
 	Own:     2000,
-	Moves:   100_000,
+	Moves:   200_000,
 }
 
 func TestSchedules(t *testing.T) { simulator.Test(t) }
