@@ -65,6 +65,9 @@ func (c Config) Create(ctx context.Context, js jetstream.JetStream) error {
 // createStream makes the stream of a bucket. The error is jetstream.ErrBucketExists if there is one.
 func (c Config) createStream(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	stream, err := js.CreateStream(ctx, cfg)
+	if hasErrorCode(err, noStore) && timeutil.Pause(ctx, storeRetry) == nil {
+		stream, err = js.CreateStream(ctx, cfg)
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		return nil, fmt.Errorf("%w: %w", jetstream.ErrBucketExists, err)
@@ -93,6 +96,9 @@ const (
 	// StartOfCluster is how long CreateReplicated waits for servers that join a cluster: at most half of the time that it has.
 	StartOfCluster = 3 * time.Second
 	startRetry     = 200 * time.Millisecond
+	// storeRetry is the pause after which a stream is made again whose files could not be: a server that has just removed the last stream of an account
+	// removes the folder of its streams a moment later.
+	storeRetry = 100 * time.Millisecond
 )
 
 // CreateReplicated is Create with three replicas, where c does not say how many, or with one where the server refuses three. It returns how many
@@ -127,6 +133,7 @@ func (c Config) replicated(ctx context.Context, create func(context.Context, Con
 const (
 	noRoom        jetstream.ErrorCode = 10005 // a cluster has fewer servers than replicas
 	noQuorum      jetstream.ErrorCode = 10008 // a cluster makes no streams at the moment
+	noStore       jetstream.ErrorCode = 10049 // the files of the stream could not be made
 	noReplicas    jetstream.ErrorCode = 10074 // a server is on its own
 	needsMaxBytes jetstream.ErrorCode = 10113
 )
