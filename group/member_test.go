@@ -68,28 +68,34 @@ func TestGroupRunsOnceAtATimeAndNotAfterStop(t *testing.T) {
 	})
 }
 
+var errBroken = errors.New("disk full")
+
+// runUntilItFails runs the member. The work of one key, whichever takes the order to fail, returns errBroken then.
+func (m *member) runUntilItFails() (fail chan<- struct{}, result <-chan error) {
+	orders, results := make(chan struct{}), make(chan error, 1)
+	go func() {
+		results <- m.Run(context.Background(), func(ctx context.Context, _ string, _ election.Term) error {
+			select {
+			case <-orders:
+				return errBroken
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}()
+	return orders, results
+}
+
 func TestWorkThatReturnsWhileItsKeyIsLedEndsTheRunInOrder(t *testing.T) {
 	natstest.SkipIfShort(t)
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(8)
 		a, b := f.member("a", "shards", keys), f.member("b", "shards", keys).start()
-		result := make(chan error, 1)
-		broken := errors.New("disk full")
-		fail := make(chan struct{})
-		go func() {
-			result <- a.Run(context.Background(), func(ctx context.Context, _ string, _ election.Term) error {
-				select {
-				case <-fail:
-					return broken
-				case <-ctx.Done():
-					return nil
-				}
-			})
-		}()
+		fail, result := a.runUntilItFails()
 		after(standDown + time.Second)
 		f.expectEven(keys, []*member{a, b})
 		fail <- struct{}{}
-		f.Expect(<-result).To(MatchError(broken))
+		f.Expect(<-result).To(MatchError(errBroken))
 		after(time.Second)
 		f.expectEven(keys, []*member{b})
 	})
@@ -100,26 +106,14 @@ func TestErrorOfWorkThatFailsWhileItsMemberLeavesIsReturned(t *testing.T) {
 	onVirtualTime(t, func(f *fleet) {
 		keys := keysOf(8)
 		a, b := f.member("a", "shards", keys), f.member("b", "shards", keys).start()
-		result := make(chan error, 1)
-		broken := errors.New("disk full")
-		fail := make(chan struct{})
-		go func() {
-			result <- a.Run(context.Background(), func(ctx context.Context, _ string, _ election.Term) error {
-				select {
-				case <-fail:
-					return broken
-				case <-ctx.Done():
-					return nil
-				}
-			})
-		}()
+		fail, result := a.runUntilItFails()
 		after(standDown + time.Second)
 		f.expectEven(keys, []*member{a, b})
 		b.link.Cut() // so that it does not ask for the keys
 		a.Stop()
 		after(time.Second)
 		fail <- struct{}{}
-		f.Expect(<-result).To(MatchError(broken))
+		f.Expect(<-result).To(MatchError(errBroken))
 	})
 }
 

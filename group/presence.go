@@ -160,9 +160,10 @@ func (r *run) readPresence(ctx context.Context) (answered bool, err error) {
 func (r *run) overwritten(entry jetstream.KeyValueEntry) error {
 	p, whole := presenceIn(entry, r.name)
 	switch {
-	case whole && p.Instance != r.self.Instance && r.own.revision == 0 && p.Since.Before(r.self.Since): // no presence of this run was applied, as far as is known
-		return nil // it is that of the process before this one
 	case whole && p.Instance != r.self.Instance:
+		if r.own.revision == 0 && p.Since.Before(r.self.Since) { // no presence of this run was applied, as far as is known
+			return nil // it is that of the process before this one
+		}
 		return fmt.Errorf("%w: %q, on host %q as process %d", ErrReplaced, r.name, p.Host, p.PID)
 	case whole && !p.died() && r.own.isForeign(p.Attempt, entry.Revision()):
 		return fmt.Errorf("%w: a copy of this process, as of a virtual machine that was cloned, takes part as %q: start members after their machine was cloned, each with a name of its own", ErrReplaced, r.name)

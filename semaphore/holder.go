@@ -214,12 +214,12 @@ func (h *holder) withdrawHeldBack() (err error) {
 		if a.withdrawn {
 			continue
 		}
-		switch why, paused := a.candidacy.HeldBack(); {
+		switch paused, held := a.candidacy.HeldBack(); {
 		case paused:
 			h.view.slots[a.slot].paused = true
 			a.withdraw()
-		case why != "":
-			err = candidacy.HeldError{Key: h.slotKey(a.slot), Why: why}
+		case held != nil:
+			err = held
 		}
 	}
 	return err

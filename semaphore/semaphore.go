@@ -142,9 +142,9 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Slot, error) {
 	return h.acquire(ctx, true)
 }
 
-// TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. A health check that fails is another error. TryAcquire does not wait for another holder, but may take a
-// stand-down, and up to a second to learn whether a candidate that has won a slot comes to lead. The server must be reachable and the
-// keys readable.
+// TryAcquire acquires a slot that nobody holds, and returns [ErrFull] if there is none. A health check that fails is another error. TryAcquire does
+// not wait for another holder, but may take a stand-down, and up to a second to learn whether a candidate that has won a slot comes to lead. The
+// server must be reachable and the keys readable.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Slot, error) {
 	h := s.newHolder()
 	defer h.leave()

@@ -55,6 +55,17 @@ func full(f *fleettest.Fleet) []*semaphore.Slot {
 	return taken
 }
 
+// acquiring has a waiter acquire a slot, and returns the channel that receives it.
+func acquiring(f *fleettest.Fleet, s *semaphore.Semaphore) <-chan *semaphore.Slot {
+	got := make(chan *semaphore.Slot, 1)
+	go func() {
+		slot, err := s.Acquire(context.Background())
+		f.Expect(err).NotTo(HaveOccurred())
+		got <- slot
+	}()
+	return got
+}
+
 func TestAtMostAllSlotsAreHeldAndEachWaiterAcquiresOne(t *testing.T) {
 	natstest.SkipIfShort(t)
 	fleettest.Run(t, func(f *fleettest.Fleet) {
@@ -227,12 +238,7 @@ func TestPausedSlotsAreNotAcquired(t *testing.T) {
 		_, err = s.TryAcquire(context.Background())
 		f.Expect(err).To(And(MatchError(semaphore.ErrFull), MatchError(ContainSubstring("of which an operator has paused 3"))))
 		f.Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond))
-		got := make(chan *semaphore.Slot, 1)
-		go func() {
-			slot, err := s.Acquire(context.Background())
-			f.Expect(err).NotTo(HaveOccurred())
-			got <- slot
-		}()
+		got := acquiring(f, s)
 		time.Sleep(time.Second)
 		f.Expect(operator.Resume(context.Background(), key+".1")).To(Succeed())
 		slot := <-got
@@ -250,12 +256,7 @@ func TestSlotThatIsPausedWhileAHolderWaitsDoesNotKeepItFromAnother(t *testing.T)
 		bucket, _ := f.Connect()
 		operator, err := admin.New(bucket)
 		f.Expect(err).NotTo(HaveOccurred())
-		got := make(chan *semaphore.Slot, 1)
-		go func() {
-			slot, err := s.Acquire(context.Background())
-			f.Expect(err).NotTo(HaveOccurred())
-			got <- slot
-		}()
+		got := acquiring(f, s)
 		time.Sleep(time.Second)
 		f.Expect(operator.Pause(context.Background(), key+"."+strconv.Itoa(taken[0].Number))).To(Succeed())
 		f.Expect(taken[0].Release()).To(Succeed())

@@ -49,12 +49,7 @@ func TestWaiterThatStandsDownForOneSlotAcquiresAnotherThatIsReleasedMeanwhile(t 
 		f.Expect(taken[0].Release()).To(Succeed())
 		time.Sleep(2 * ttl)
 		s, _ := newSemaphore(f, "b")
-		got := make(chan *semaphore.Slot, 1)
-		go func() {
-			slot, err := s.Acquire(context.Background())
-			f.Expect(err).NotTo(HaveOccurred())
-			got <- slot
-		}()
+		got := acquiring(f, s)
 		time.Sleep(time.Second)
 		f.Expect(got).NotTo(Receive())
 		f.Expect(taken[1].Release()).To(Succeed())
@@ -109,12 +104,7 @@ func TestAcquireEndsWithAConnectionThatIsClosed(t *testing.T) {
 func TestWaiterWithAFreshSlotLeavesTheOthersToTryAcquire(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		waiter, _ := newSemaphore(f, "waiter")
-		got := make(chan *semaphore.Slot, 1)
-		go func() {
-			slot, err := waiter.Acquire(context.Background())
-			f.Expect(err).NotTo(HaveOccurred())
-			got <- slot
-		}()
+		got := acquiring(f, waiter)
 		time.Sleep(time.Second) // it stands down for a slot
 		var taken []*semaphore.Slot
 		for i := range slots - 1 {

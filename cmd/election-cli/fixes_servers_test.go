@@ -102,7 +102,7 @@ const maxDelay = 8 * time.Second
 const catchUpDelay = time.Second
 
 // slow has somebody write all the time, and slows down the network to a server with a replica until that lags: on a busy host, where fewer
-// operations are under way at a time, ever more. Each step is short, so that the server hears of the leader in time. It returns the name of the server.
+// operations are under way at a time, ever more. Each step is short, so that the leader reaches the server in time. It returns the name of the server.
 func (s *replicated) slow() (name string, stopWriting func()) {
 	s.T.Helper()
 	s.url = s.Client.Conn.ConnectedUrl()

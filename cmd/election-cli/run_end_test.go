@@ -46,7 +46,7 @@ func TestAnOperatorWhoWaitsForTheProgramToEndIsToldSo(t *testing.T) {
 	g := NewWithT(t)
 	var code int
 	var stdout, stderr string
-	for again := true; again; again = strings.Contains(stderr, "does not answer") { // within two seconds, on a busy host
+	for again := true; again; again = strings.Contains(stderr, "does not answer") { // within three seconds, on a busy host
 		f := newLongLeaseFixture(t)
 		f.start(`trap '' TERM; echo >ready; while :; do sleep 0.02; done`, "--stop-timeout", "2s", "--name", "web-1")
 		f.awaitText("ready", "\n")

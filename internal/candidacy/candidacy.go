@@ -69,16 +69,16 @@ func (c *Candidacy) lead(ctx context.Context, term election.Term) error {
 	return nil
 }
 
-// HeldBack returns why the candidate does not campaign, and whether that is for an operator's pause; "" if nothing holds it back.
-func (c *Candidacy) HeldBack() (why string, paused bool) {
+// HeldBack returns whether an operator's pause holds the candidate back, and a HeldError that says what does; nil if nothing does.
+func (c *Candidacy) HeldBack() (paused bool, err error) {
 	switch now := c.election.Status(); {
 	case now.State != election.CandidateState:
 	case now.Paused:
-		return "is paused by an operator", true
+		return true, HeldError{now.Key, "is paused by an operator"}
 	case now.Unhealthy != "":
-		return "is not campaigned for, because this host is not healthy: " + now.Unhealthy, false
+		return false, HeldError{now.Key, "is not campaigned for, because this host is not healthy: " + now.Unhealthy}
 	}
-	return "", false
+	return false, nil
 }
 
 // Release releases the key, and returns when others may win it. The error wraps [election.ErrNotLeader] if the key was lost before.
@@ -137,9 +137,9 @@ func (c *Candidacy) wait(ctx context.Context, poll <-chan time.Time) error {
 			return ctx.Err()
 		case <-poll:
 		}
-		if why, _ := c.HeldBack(); why != "" {
+		if _, err := c.HeldBack(); err != nil {
 			c.Cancel()
-			return HeldError{c.election.Status().Key, why}
+			return err
 		}
 		if c.election.State() != election.CandidateState {
 			continue

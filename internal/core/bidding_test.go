@@ -32,6 +32,13 @@ func TestLeaderThatResignedHoldsBackThoughAPauseEndsMeanwhile(t *testing.T) {
 	g.Expect(c.waiting.due).To(BeTemporally("<", now.Add(time.Second)), "all others answer as they do a vacancy")
 }
 
+// halfway returns the real world, but for what is drawn at random, which is the middle.
+func halfway() *World {
+	w := world
+	w.Random = func(d time.Duration) time.Duration { return d / 2 }
+	return &w
+}
+
 // follower returns a candidate that relies on notifications, and that has read that "a" holds the key.
 func follower(now time.Time) *Candidate {
 	c := candidate()
@@ -55,7 +62,7 @@ func TestCandidateThatFindsTheKeyVacantTooEarlyWaitsForItsTurn(t *testing.T) {
 			now := time.Now()
 			c := follower(now)
 			c.turn.afterExpiry = time.Second
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, Slewed: world.Slewed}
+			c.World = halfway()
 			c.hints.hint = &hint{change: change{Revision: 8, Record: record.Record{Name: "c"}}, newHolder: true}
 			c.hints.readAt = now
 			op, _ := c.Next(now)
@@ -91,7 +98,7 @@ func TestVacancyIsAnsweredThoughItsMarkerExpiresMeanwhile(t *testing.T) {
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
+			c.World = halfway()
 			c.hints.source, c.Connected = Watch, true
 			c.role = c.wait(now, now)
 			now = begin(c, now)
@@ -116,7 +123,7 @@ func TestRemovalThatWasReadIsRememberedThoughItsMarkerExpiresBeforeTheTurn(t *te
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
+			c.World = halfway()
 			c.bucket.StandDown, c.bucket.DefaultStandDown = c.bucket.Interval, true
 			c.hints.source, c.Connected = Republish, true // which has reported nothing of it: the candidate has just started
 			c.role = c.wait(now, now.Add(5*time.Second))
@@ -160,7 +167,7 @@ func TestReleaseThatIsReadAfterAnUnansweredAttemptIsAnswered(t *testing.T) {
 			g := NewWithT(t)
 			now := time.Now()
 			c := candidate()
-			c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, NewID: world.NewID, NewSecret: world.NewSecret, Clocks: world.Clocks, Boot: world.Boot, Slewed: world.Slewed, Started: world.Started}
+			c.World = halfway()
 			c.hints.source, c.Connected = Watch, true
 			c.role = c.wait(now, now)
 			now = readNext(c, now, held)
@@ -198,7 +205,7 @@ func TestCandidatesThatNothingHoldsBackAnyMoreSpreadTheirCampaignsThoughTheyRead
 	g := NewWithT(t)
 	now := time.Now()
 	c := candidate()
-	c.World = &World{Random: func(d time.Duration) time.Duration { return d / 2 }, Slewed: world.Slewed}
+	c.World = halfway()
 	c.bucket.Splay = time.Second
 	c.hints.source = Watch
 	c.hold(Paused, true)
