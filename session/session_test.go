@@ -2,8 +2,10 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/record"
+	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/session"
 )
@@ -216,6 +219,56 @@ func TestWorkBeginsThoughTheElectionIsToldSomethingWhenItsLeadershipBeginsToCoun
 		time.Sleep(time.Second)
 		f.Expect(e.IsLeader()).To(BeTrue())
 		f.Expect(works).To(Receive())
+	})
+}
+
+func TestRunReturnsWhatTheWorkReturnsThatEndsItself(t *testing.T) {
+	play(t, func(f *fixture) {
+		s := f.open("a")
+		e, err := s.Election("k")
+		f.Expect(err).NotTo(HaveOccurred())
+		failure := errors.New("out of paper")
+		ctx, cancel := context.WithTimeout(context.Background(), 10*ttl)
+		defer cancel()
+		for range 2 { // the election may run again
+			works := 0
+			f.Expect(e.Run(ctx, func(context.Context, election.Term) error {
+				works++
+				time.Sleep(time.Second)
+				return failure
+			})).To(MatchError(failure))
+			f.Expect(works).To(Equal(1))
+			_, err = e.Leader(context.Background())
+			f.Expect(err).To(MatchError(election.ErrNoLeader), "the key is released")
+		}
+		next := f.start(f.open("b"), "k")
+		time.Sleep(100 * time.Millisecond)
+		f.Expect(next.IsLeader()).To(BeTrue())
+	})
+}
+
+func TestWorkOfAnElectionThatOutlivesItsTermIsUnhealthy(t *testing.T) {
+	play(t, func(f *fixture) {
+		e, err := f.open("a", election.WithReleaseTimeout(30*time.Second)).Election("k")
+		f.Expect(err).NotTo(HaveOccurred())
+		work := make(chan struct{})
+		unblock := sync.OnceFunc(func() { close(work) })
+		defer unblock()
+		go func() {
+			_ = e.Run(context.Background(), func(context.Context, election.Term) error { <-work; return nil })
+		}()
+		health := func() int { return fleettest.Get(e.Handler(), http.MethodGet, "/healthz").Code }
+		time.Sleep(5 * ttl)
+		f.Expect(e.IsLeader()).To(BeTrue())
+		f.Expect(health()).To(Equal(http.StatusOK), "work may take as long as the term lasts")
+		go func() { _ = e.Resign(context.Background()) }()
+		time.Sleep(37 * time.Second)
+		f.Expect(health()).To(Equal(http.StatusOK))
+		time.Sleep(2 * time.Second)
+		f.Expect(health()).To(Equal(http.StatusServiceUnavailable))
+		unblock()
+		time.Sleep(100 * time.Millisecond)
+		f.Expect(health()).To(Equal(http.StatusOK))
 	})
 }
 

@@ -355,7 +355,7 @@ func (b *bidding) keep(c *Candidate, now time.Time, cause error, failure Failure
 	c.reportHolder(a.written, a.revision, a.sent.Round(0))
 	c.stateChanged(LeaderElect, a.reason, t)
 	why := Reason("")
-	if words, reason := c.holds.against(); words != "" {
+	if words, reason := c.holds.Against(); words != "" {
 		why = reason
 		c.log(Warn, "Key won, but not kept", "why", words, "cause", cause)
 	}

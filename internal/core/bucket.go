@@ -66,8 +66,8 @@ const (
 	bucketUnusable = BucketGone | BucketUnfit
 )
 
-// against says in words why a candidate with these holds does not keep a key that it has won, and why its term ends; "" if it keeps the key.
-func (h Holds) against() (words string, why Reason) {
+// Against says in words why a candidate with these holds does not keep a key that it has won, and why its term ends; "" if it keeps the key.
+func (h Holds) Against() (words string, why Reason) {
 	switch {
 	case h&PausedByOperator != 0:
 		return "the election is paused", Resigned

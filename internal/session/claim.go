@@ -41,6 +41,7 @@ type Claim struct {
 	yields   time.Time // until then others may take the key, and this claim does not
 	underWay bool      // a write of the claim is
 	lastTerm uint64    // the number of the last term
+	returnBy time.Time // when callbacks and work are to have returned after it
 	held               // from Taking to Returning
 
 	touched  bool // its shell is to look again
@@ -198,7 +199,7 @@ func (c *Claim) decide(now time.Time, quiet bool) {
 		case Giving:
 			c.give(now)
 		case Returning:
-			if c.op.Quiet = true; quiet {
+			if c.op.Quiet, c.op.Due = true, c.returnBy; quiet {
 				c.enter(Watching)
 				quiet = false
 			}
@@ -435,8 +436,12 @@ func (c *Claim) holdKey(now time.Time, st *storedClaim, ends, since time.Time, w
 	}}
 	s.unproven.add(c)
 	c.report(core.Event{Kind: core.StateChanged, State: core.LeaderElect, Reason: won, Term: c.term})
-	if c.stopping || s.closing {
-		c.endLeadership(now, core.Stopped)
+	why := core.Stopped
+	if !c.stopping && !s.closing {
+		_, why = c.holds.Against() // something may have come to hold it back while the write was under way
+	}
+	if why != "" {
+		c.endLeadership(now, why)
 	}
 }
 
@@ -503,7 +508,7 @@ func (c *Claim) end(now time.Time, quiet bool) {
 	s, t := c.s, c.term
 	c.tellEnd()
 	due := c.endedAt.Add(s.Timing.ReleaseTimeout)
-	c.op.Quiet, c.op.Until = true, due
+	c.op.Quiet, c.op.Due, c.op.Until = true, due, due
 	switch {
 	case !t.Reason.Voluntary():
 		c.over(now, core.Ending{How: core.KeyLost})
@@ -609,6 +614,7 @@ func (c *Claim) over(now time.Time, end core.Ending) {
 	if t.Reason.Voluntary() && t.Reason != core.Stopped && t.Reason != core.WorkEnded {
 		c.yields = now.Add(c.s.Timing.TTL)
 	}
+	c.stopping = c.stopping || t.Reason == core.WorkEnded // the run ends with its work
 	c.endLease(now)
 	c.tellEnd()
 	if end.How != core.KeyReleased {
@@ -617,6 +623,7 @@ func (c *Claim) over(now time.Time, end core.Ending) {
 	}
 	c.report(core.Event{Kind: core.TermOver, Term: t})
 	c.enter(Returning)
+	c.returnBy = cmp.Or(c.endedAt, now).Add(c.s.Timing.ReleaseTimeout)
 	c.held = held{}
 	delete(c.s.unproven.claims, c)
 	c.s.touch(c)

@@ -1113,6 +1113,31 @@ func TestALateConsumerDoesNotHaveTheSessionRenewedAtEachAnswer(t *testing.T) {
 	g.Expect(renewals).To(BeNumerically("<=", 3))
 }
 
+func TestAKeyThatIsTakenWhileTheCandidateIsPausedIsGivenUp(t *testing.T) {
+	for why, reason := range map[core.Holds]core.Reason{core.Paused: core.Resigned, core.NotHealthy: core.Unhealthy} {
+		g := NewWithT(t)
+		p := open(t, newBucket(1), "a", time.Now())
+		c := p.campaign("k")
+		var won *core.Term
+		p.applied = func(key string) core.Outcome {
+			if key == session.ClaimKey("k") && c.Step() == session.Taking {
+				c.Notice(p.now, core.Hold{Why: why, On: true})
+			}
+			if won == nil {
+				won = c.Term()
+			}
+			return core.Applied
+		}
+		p.pass(3 * p.Timing.TTL)
+		g.Expect(won).NotTo(BeNil())
+		g.Expect(won.Reason).To(Equal(reason))
+		g.Expect(won.Led()).To(BeFalse())
+		g.Expect(p.leads(c)).To(BeFalse())
+		_, isRelease := p.b.stored[session.ClaimKey("k")].Record.IsRelease()
+		g.Expect(isRelease).To(BeTrue())
+	}
+}
+
 // The caller has recovered from a panic in a handler of the log, say, and runs the election again while the work of the run before goes on.
 func TestAKeyWhoseLoopHasPanickedIsLedAgainOnceItsWorkMayBeOver(t *testing.T) {
 	g := NewWithT(t)

@@ -101,9 +101,7 @@ func (s *Shell) Return(now time.Time) {
 		s.core.Notice(now, core.End{Term: s.term.Core, Why: core.Closed})
 	}
 	s.core.Notice(now, core.EndRun{})
-	if s.term != nil {
-		s.follow(now, s.term)
-	}
+	s.publish(now)
 	s.returned = true
 }
 
@@ -255,6 +253,7 @@ func (s *Shell) Rename(now time.Time, rules *core.Rules) []core.Event {
 // Discard drops the campaigns and the leader that wait to be announced, at the end of the run, and reports whether no callback is running. Otherwise the
 // driver is told to wake the loop once none is.
 func (s *Shell) Discard() (idle bool) {
+	s.looping = false // even if it has panicked
 	s.Calls.discard()
 	return !s.Calls.busy
 }

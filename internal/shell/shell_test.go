@@ -117,6 +117,26 @@ func TestOnNextIsDueByTheOrderOfDecisionsNotOfReports(t *testing.T) {
 	g.Expect(d.calls).To(Equal(1))
 }
 
+// The caller of Start may recover from a panic in a handler of the log, while a callback of the run goes on.
+func TestNothingIsLeftOfALoopThatHasPanicked(t *testing.T) {
+	g := NewWithT(t)
+	s, d := newShell()
+	now := time.Now()
+	s.looping, s.term = true, term(now, core.Leader, time.Minute)
+	d.shown = s.term
+	s.startCalls(s.Calls.leadership(s.term))
+	_, due := s.NextCall(now)
+	g.Expect(due).To(BeTrue())
+	g.Expect(s.Discard()).To(BeFalse(), "OnWon runs")
+	d.woken = time.Time{}
+	for ; due; _, due = s.NextCall(now) {
+	}
+	g.Expect(d.woken).NotTo(BeZero(), "whoever waits for it is woken")
+	g.Expect(s.Discard()).To(BeTrue())
+	s.Return(now)
+	g.Expect(d.shown).To(BeNil())
+}
+
 // A caller that asks for a lease may use it later: the term may be over then, and its session renewed for others.
 func TestTheLeaseOfATermIsNotLengthenedOnceItWasAskedFor(t *testing.T) {
 	g := NewWithT(t)

@@ -44,7 +44,7 @@ func newCandidate(p *process, key string) *candidate {
 }
 
 func (c *candidate) start() {
-	c.running, c.looping, c.asked = true, true, false
+	c.running, c.looping, c.asked, c.restarts = true, true, false, false
 	c.shell = shell.New(c.claim, c.p.world.Boot, c)
 	c.shell.HasWork = c.p.plan.work
 	c.shell.Calls.Has[shell.Won], c.shell.Calls.Has[shell.Lost] = true, true
@@ -119,6 +119,9 @@ func (x *term) EndContext() {
 // StartWork starts the work of the term.
 func (x *term) StartWork() {
 	c := x.c
+	if c.restarts {
+		c.p.w.fail("P3", c.name(), "its work begins again, though it has returned by itself")
+	}
 	c.work, c.worked = &work{term: &x.Term}, x.Core.Number
 	if d := c.p.plan.workReturns; d > 0 && !c.p.w.quiet {
 		w := c.work
@@ -145,10 +148,10 @@ func (c *candidate) workReturns(x *work) {
 		return
 	}
 	c.work = nil
-	if !x.ending {
+	led, events := c.shell.WorkReturned(c.p.now(), x.term, core.WorkEnded, errWork)
+	if led {
 		c.asked, c.restarts = true, true
 	}
-	_, events := c.shell.WorkReturned(c.p.now(), x.term, core.WorkEnded, errWork)
 	c.report(events)
 	c.p.goOn()
 }
@@ -206,7 +209,6 @@ func (c *candidate) returnWhenIdle() {
 		c.running = false
 		c.p.w.note(c.name(), "returned")
 		if again := c.restarts && !c.p.stopping && !c.p.w.closing; again {
-			c.restarts = false
 			c.startAgain()
 		}
 	}

@@ -237,8 +237,13 @@ var mutants = []mutation.Mutant{
 		"	if s.term != nil && !MUTANT {\n		s.core.Notice(now, core.End{",
 	}, {
 		"internal/shell/shell.go",
-		"	if s.term != nil {\n		s.follow(now, s.term)\n	}\n	s.returned",
-		"	if s.term != nil && !MUTANT {\n		s.follow(now, s.term)\n	}\n	s.returned",
+		"	s.publish(now)\n	s.returned",
+		"	if !MUTANT { s.publish(now) }\n	s.returned",
+	}}},
+	{Name: "begin the work again that has returned by itself", Promise: "P3", Patches: []mutation.Patch{{
+		"internal/session/claim.go",
+		"c.stopping || t.Reason == core.WorkEnded",
+		"c.stopping || !MUTANT && t.Reason == core.WorkEnded",
 	}}},
 	{Name: "release at once what a loop that panicked has left", Promise: "P3", Patches: []mutation.Patch{{
 		"internal/session/claim.go",
