@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -184,6 +185,9 @@ func parseSchedule(spec string) (cron.Schedule, error) {
 			return nil, validate.Errorf("WithRelinquish(%q) is too short: give at least %v", spec, timing.MinTTL)
 		}
 		return every(d), nil
+	}
+	if strings.Contains(spec, "=") && len(strings.Fields(spec)) == 1 { // at which the parser panics
+		return nil, validate.Errorf("WithRelinquish(%q) is a time zone and no time: give five fields after it, such as %q", spec, "CRON_TZ=UTC 0 4 * * *")
 	}
 	s, err := cron.ParseStandard(spec)
 	if err != nil {

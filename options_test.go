@@ -175,6 +175,8 @@ func TestHandoverOptionsAreValidated(t *testing.T) {
 		}{
 			{`WithRelinquish("0s")`, []election.Option{election.WithRelinquish("0s")}},
 			{`WithRelinquish("at tea time")`, []election.Option{election.WithRelinquish("at tea time")}},
+			{`WithRelinquish("CRON_TZ=UTC")`, []election.Option{election.WithRelinquish("CRON_TZ=UTC")}},
+			{`WithRelinquish("TZ=Asia/Tokyo ")`, []election.Option{election.WithRelinquish("TZ=Asia/Tokyo ")}},
 			{`WithRelinquish("0 0 30 2 *") never comes`, []election.Option{election.WithRelinquish("0 0 30 2 *")}},
 			{"give WithJetStream", []election.Option{election.WithRelinquish("1h")}},
 			{"give WithJetStream", []election.Option{election.WithPreemption()}},
