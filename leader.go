@@ -1,6 +1,7 @@
 package election
 
 import (
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -72,6 +73,6 @@ func leaderOf(h *settings.Holder) Leader {
 	return Leader{
 		Key: h.Key, Name: h.Name, Instance: h.Instance, Host: h.Host, PID: h.PID, Priority: h.Priority, State: state,
 		Term: h.Term, BucketCreated: h.BucketCreated, Revision: h.Revision,
-		Started: h.Started, Since: h.Since, LeadsSince: leads, Renewed: written, Expires: written.Add(h.TTL), Interval: h.Interval(), Metadata: h.Metadata,
+		Started: h.Started, Since: h.Since, LeadsSince: leads, Renewed: written, Expires: written.Add(h.TTL), Interval: h.Interval(), Metadata: maps.Clone(h.Metadata),
 	}
 }

@@ -249,6 +249,16 @@ func TestOnLeaderChangeReportsOnlyWhatWasRead(t *testing.T) {
 	}, Republished)
 }
 
+func TestWhatACallbackDoesWithMetadataChangesNobodyElses(t *testing.T) {
+	Run(t, func(f *Fleet) {
+		a := f.Connected("a", election.WithMetadata(map[string]string{"url": "http://a"}),
+			election.OnLeaderChange(func(l election.Leader) { l.Metadata["url"] = "changed" })).Begin()
+		After(3 * Interval)
+		f.Expect(a.Status().Leader.Metadata).To(HaveKeyWithValue("url", "http://a"))
+		f.Expect(f.Stored().Metadata).To(HaveKeyWithValue("url", "http://a"))
+	}, Republished)
+}
+
 func TestForgedRenewalsDoNotHideACrash(t *testing.T) {
 	Run(t, func(f *Fleet) {
 		a, b := f.LeaderAndFollower(f.Connected)
