@@ -107,7 +107,7 @@ func (c *connector) dial(extra []nats.Option) error {
 	if err != nil {
 		return err
 	}
-	opts = append(append(opts, extra...), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), c.refusals.Option())
+	opts = append(append(opts, extra...), nats.RetryOnFailedConnect(true), allowReconnect, nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), c.refusals.Option())
 	var inContext natscontext.Settings
 	if c.Context == "" {
 		c.nc, err = nats.Connect("", opts...)
@@ -131,6 +131,12 @@ func (c *connector) dial(extra []nats.Option) error {
 		c.nc.Close()
 	}
 	return err
+}
+
+// allowReconnect undoes [nats.NoReconnect].
+func allowReconnect(o *nats.Options) error {
+	o.AllowReconnect = true
+	return nil
 }
 
 // natsOptions returns the options of the connection that the caller may override.

@@ -75,7 +75,7 @@ func TestLeadersRenewAfterAThirdOfTheTTLUnlessChoriaMayCampaignToo(t *testing.T)
 func TestExtraOptionsNeitherLimitReconnectsNorBufferWrites(t *testing.T) {
 	fleettest.Run(t, func(f *fleettest.Fleet) {
 		c, err := connect.Connect(context.Background(), config(), nats.InProcessServer(f.Server),
-			nats.MaxReconnects(3), nats.ReconnectBufSize(1<<20), nats.Name("mine"))
+			nats.NoReconnect(), nats.MaxReconnects(3), nats.ReconnectBufSize(1<<20), nats.Name("mine"))
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Cleanup(c.Close)
 		f.Expect(c.NATS.Opts.MaxReconnect).To(Equal(-1))
