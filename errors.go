@@ -15,8 +15,8 @@ import (
 
 // Errors to be tested for with errors.Is.
 var (
-	// ErrInvalidOption is returned by NewElection for a name, key, bucket or option that cannot be used, and by Start and Run for an
-	// option that does not fit the bucket's TTL. The error names every problem.
+	// ErrInvalidOption is returned by NewElection for a name, key, bucket or option that cannot be used, by Start and Run for an
+	// option that does not fit the bucket's TTL, and by methods for an argument that cannot be used. The error names every problem.
 	ErrInvalidOption = validate.ErrInvalidOption
 	// ErrBucketUnsuitable is returned by Start and Run when the bucket can be reached and is not fit for elections.
 	ErrBucketUnsuitable = kv.ErrUnsuitable

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/core"
 	"github.com/natscampaign/election/internal/record"
@@ -22,8 +24,8 @@ const (
 
 // Resign gives up leadership in order: leadership ends at once, callbacks and work return, and then the key is released for another
 // candidate. This one goes on as a candidate, but holds back for one campaign interval. Resign returns when the key is released. It
-// returns [ErrNotLeader] if the key is not held, or was lost before it could be released, and ctx's error if that ends before; the
-// resignation goes on. The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil
+// returns [ErrNotLeader] if the key is not held, or was lost before it could be released, ctx's error if that ends before, in which case the
+// resignation goes on, and another error if the server did not confirm the release, or the work did not return within the release timeout. The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil
 // as soon as leadership has ended; inside a callback call it in another goroutine.
 func (e *Election) Resign(ctx context.Context) error {
 	r, t := e.held()
@@ -64,10 +66,10 @@ func (e *Election) Transfer(ctx context.Context, to string) error {
 	}
 	target, err := r.readyCandidate(ctx, to)
 	switch {
-	case err != nil && target == nil && to == e.name:
-		return nil
 	case err != nil:
 		return fmt.Errorf("not transferred, %q leads on: %w", e.name, err)
+	case target == nil:
+		return nil
 	}
 	if err := r.handover(t, target, core.Transferred); err != nil {
 		return err
@@ -125,7 +127,8 @@ func (r *run) handover(t *activeTerm, to *control.Candidate, why core.Reason) er
 }
 
 // readyCandidate returns another candidate of the given name or instance that would answer a release now. If none would, it returns an error, and the
-// last such candidate that answered though it is not ready; nil if none answered.
+// last such candidate that answered though it is not ready. If the name is this candidate's own and no other of that name answers, it returns nil and no
+// error.
 func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Candidate, err error) {
 	if r.member == nil {
 		return nil, fmt.Errorf("%w %q can be asked for without a connection: use a bucket of OpenBucket or CreateBucket, or WithJetStream", ErrNoCandidate, to)
@@ -137,6 +140,8 @@ func (r *run) readyCandidate(ctx context.Context, to string) (target *control.Ca
 		return target != nil && target.Ready
 	})
 	switch {
+	case target == nil && to == r.name && (err == nil || errors.Is(err, nats.ErrNoResponders)):
+		return nil, nil
 	case (target == nil || !target.Ready) && r.status().Holds&core.PausedByOperator != 0:
 		return target, fmt.Errorf("%w takes over while the election is paused: %q is to wait until an operator has resumed it", ErrNoCandidate, to)
 	case target == nil && err != nil:

@@ -163,6 +163,9 @@ func TestTransferToAnUnreadyCandidateIsRefused(t *testing.T) {
 		}
 		f.Expect(a.Transfer(context.Background(), "")).To(MatchError(election.ErrInvalidOption))
 		f.Expect(a.Transfer(context.Background(), "a")).To(Succeed(), "a leads already")
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		f.Expect(a.Transfer(over, "a")).To(MatchError(context.Canceled), "another candidate of the name may be there")
 		f.Expect(a.IsLeader()).To(BeTrue())
 		f.Expect(others["b"].Transfer(context.Background(), "a")).To(MatchError(election.ErrNotLeader))
 		f.Expect(a.Seen()).To(HaveLen(1))
