@@ -200,8 +200,9 @@ func middle(a, b time.Time) time.Time { return a.Add(b.Sub(a) / 2) }
 
 // Resign asks the leader of a key to resign: see [election.Election.Resign]. It returns when the key is released, for which it waits 5 s
 // longer than the leader's release timeout. The error is [election.ErrNoLeader] if there is no leader, and wraps [election.ErrNotLeader] if
-// the leader lost the key before it could release it. Of a leader that does not answer the error says when its lease ends. An error that
-// wraps ctx's means that ctx ended before; a leader that has received the request goes on, and resigns.
+// the leader lost the key before it could release it. Of a leader that does not answer the error says when its lease ends; one that hung resigns
+// when it goes on, if it still leads then. An error that wraps ctx's means that ctx ended before; a leader that has received the request goes on, and
+// resigns.
 func (a *Admin) Resign(ctx context.Context, key string) error {
 	return a.handOver(ctx, key, func(leader string, timeout time.Duration) error {
 		return control.Client{Bucket: a.bucket}.Resign(ctx, key, leader, timeout)
@@ -209,8 +210,8 @@ func (a *Admin) Resign(ctx context.Context, key string) error {
 }
 
 // Transfer asks the leader of a key to hand over to the candidate of the given name or instance, and returns when that candidate leads: see
-// [election.Election.Transfer] and [Admin.Resign]. The error wraps [election.ErrNoCandidate] if that candidate is not ready. Where several
-// candidates have the name, give the instance: see [Candidate].
+// [election.Election.Transfer] and [Admin.Resign]. The error wraps [election.ErrNoCandidate] if that candidate is not ready. If it wraps ctx's, the
+// leader hands over if it finds that candidate ready. Where several candidates have the name, give the instance: see [Candidate].
 func (a *Admin) Transfer(ctx context.Context, key, name string) error {
 	if err := validate.Name(name); err != nil {
 		return err

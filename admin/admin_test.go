@@ -13,6 +13,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/admin"
+	"github.com/natscampaign/election/internal/control"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -115,6 +116,22 @@ func TestNothingOfAnOperatorsRequestOutlivesTheElection(t *testing.T) {
 		f.Expect(string(stacks[:runtime.Stack(stacks, true)])).NotTo(ContainSubstring("(*service).handOver"))
 		f.Expect(<-result).To(HaveOccurred())
 		f.Expect(time.Since(stopped)).To(BeNumerically("<", 100*time.Millisecond))
+	}, republished)
+}
+
+// The caller does not wait until the leader has looked for the target.
+func TestATransferThatNeverBeginsIsNotSaidToGoOn(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a := f.Connected("a").Begin()
+		after(interval)
+		short, cancel := context.WithTimeout(ctx, 800*time.Millisecond)
+		defer cancel()
+		err := operator(f).Transfer(short, key, "gone")
+		f.Expect(err).To(Or(MatchError(context.DeadlineExceeded), MatchError(election.ErrNoCandidate)))
+		f.Expect(err).NotTo(MatchError(control.ErrUnderWay))
+		after(interval)
+		f.Expect(a.IsLeader()).To(BeTrue())
+		f.Expect(a.Seen()).To(HaveLen(1))
 	}, republished)
 }
 

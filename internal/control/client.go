@@ -86,12 +86,13 @@ func (c Client) Refresh(ctx context.Context, key string) error {
 
 // Resign has the leader of the given instance resign, and returns when the key is released. The timeout is for a leader that does not say how
 // long it may take. An error that wraps ctx's means that ctx ended before; the leader may go on and resign all the same. The error is
-// [ErrUnderWay] if the leader certainly goes on, and [ErrNoAnswer] if nothing is known of it.
+// [ErrUnderWay] if the leader goes on, and [ErrNoAnswer] if nothing is known of it.
 func (c Client) Resign(ctx context.Context, key, instance string, timeout time.Duration) error {
 	return c.handOver(ctx, verbResign, key, request{Instance: instance}, timeout)
 }
 
-// Transfer has the leader of the given instance transfer leadership, and returns when the target leads; see Resign.
+// Transfer has the leader of the given instance transfer leadership, and returns when the target leads; see Resign. If ctx ended before, the leader may not go
+// on: it may have been looking for the target.
 func (c Client) Transfer(ctx context.Context, key, instance, target string, timeout time.Duration) error {
 	return c.handOver(ctx, verbTransfer, key, request{Instance: instance, To: target}, timeout)
 }
@@ -125,6 +126,8 @@ func (c Client) handOver(ctx context.Context, verb, key string, r request, timeo
 	switch {
 	case done:
 		return err
+	case begun && ctx.Err() != nil && verb == verbTransfer:
+		return fmt.Errorf("the leader was asked to hand over to %q, and may still do: %w", r.To, ctx.Err())
 	case begun && ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrUnderWay, ctx.Err())
 	case begun:

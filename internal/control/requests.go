@@ -218,7 +218,7 @@ func (s *service) handOver(ctx context.Context, leader Served, verb string, r re
 		case err == nil:
 			reply(m, answer{Done: true})
 			return
-		case errors.Is(err, context.DeadlineExceeded): // the caller's time is over; the handover goes on
+		case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoCandidate): // the caller's time is over; the handover goes on
 			reply(m, answer{Begun: true})
 			return
 		case errors.Is(err, context.Canceled):
