@@ -22,11 +22,14 @@ const (
 	maxChanges = 10
 	// changeCheckDelay is the least time after which the change is verified.
 	changeCheckDelay = 50 * time.Millisecond
+	// pauseTimeout is how long candidates are waited for that would still take the key.
+	pauseTimeout = 10 * time.Second
 )
 
 // Pause keeps all candidates of the key from campaigning until [Admin.Resume], those too that start meanwhile. The leader leads on; if it
-// stops or fails, nobody takes its place. Pause returns when the candidates that answer do not campaign any more. An error that wraps
-// nats.ErrPermissionViolation may mean that the election is paused, and candidates could not be notified; it says so.
+// stops or fails, nobody takes its place. Pause returns when the candidates that answer do not campaign any more, and an error that says so
+// if one still does after 10 s. An error that wraps nats.ErrPermissionViolation may mean that the election is paused, and candidates could not be
+// notified; it says so.
 //
 // Candidates that do not know their connection learn of the pause when they have won the key, and release it without having led. A
 // candidate that knows its connection, but is not permitted to subscribe to election-control.<bucket>.*.>, cannot be notified: if it
@@ -35,11 +38,31 @@ const (
 // Elections of sessions are paused by [election.Election.Pause] in their processes only: in a bucket for sessions the error wraps
 // [election.ErrBucketUnsuitable].
 func (a *Admin) Pause(ctx context.Context, key string) error {
-	return a.changeMetadata(ctx, key, func(metadata map[string]string) {
+	began := time.Now()
+	err := a.changeMetadata(ctx, key, func(metadata map[string]string) {
 		if metadata[kv.PausedPrefix+key] == "" {
 			metadata[kv.PausedPrefix+key] = kv.Pause{Since: time.Now(), By: control.Operator()}.String()
 		}
 	})
+	for ; err == nil; err = a.refresh(ctx, key) { // requests are lost now and then, and so are the answers to those of a candidate
+		name, ready := a.oneReady(ctx, key)
+		if !ready {
+			return nil
+		}
+		if time.Since(began) > pauseTimeout {
+			return fmt.Errorf("election %q is paused, but the candidate %q has not read that from the server yet, and would still take over: pause it again", key, name)
+		}
+	}
+	return err
+}
+
+// oneReady returns the name of a candidate that would take the key over, if one answers that would.
+func (a *Admin) oneReady(ctx context.Context, key string) (name string, ready bool) {
+	_ = control.Client{Bucket: a.bucket}.Candidates(ctx, key, func(c control.Candidate, _ time.Time) (enough bool) {
+		name, ready = c.Name, c.Ready
+		return ready
+	})
+	return name, ready
 }
 
 // Resume undoes [Admin.Pause].
@@ -91,6 +114,11 @@ func (a *Admin) changeMetadata(ctx context.Context, key string, change func(map[
 		}
 		timeutil.Sleep(ctx, changeCheckDelay+timeutil.Random(changeCheckDelay))
 	}
+	return a.refresh(ctx, key)
+}
+
+// refresh has the candidates of the key read the metadata of the stream.
+func (a *Admin) refresh(ctx context.Context, key string) error {
 	err := control.Client{Bucket: a.bucket}.Refresh(ctx, key)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders): // there is no candidate to notify

@@ -56,8 +56,18 @@ func TestCandidateThatIsToldOfAPauseAsksUntilItKnows(t *testing.T) {
 		b := others["b"]
 		b.Link.LoseRequests(faultproxy.Once(func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") }))
 		f.Expect(operator(f).Pause(ctx, key)).To(Succeed())
-		after(5 * time.Second)
 		f.Expect(b.Status().Paused).To(BeTrue())
+		f.Expect(a.IsLeader()).To(BeTrue())
+	}, republished)
+}
+
+func TestPauseSaysWhichCandidateWouldStillTakeOver(t *testing.T) {
+	fleettest.Run(t, func(f *fleet) {
+		a, others := f.LeaderWith("b", "c")
+		others["b"].Link.LoseRequests(func(m faultproxy.Message) bool { return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") })
+		err := operator(f).Pause(ctx, key)
+		f.Expect(err).To(MatchError(And(ContainSubstring("is paused"), ContainSubstring(`"b"`))))
+		f.Expect(others["c"].Status().Paused).To(BeTrue())
 		f.Expect(a.IsLeader()).To(BeTrue())
 	}, republished)
 }
