@@ -124,8 +124,11 @@ func (b *Bucket) ask(ctx context.Context, subject string) (*nats.Msg, error) {
 	}
 }
 
-// statusOf returns the error of a read that a server answers by a status; nil for a message.
+// statusOf returns the error of a read that a server answers by a status; nil for a message, of which it says the sequence.
 func statusOf(answer *nats.Msg, header int) error {
+	if len(answer.Header[jetstream.SequenceHeader]) > 0 {
+		return nil
+	}
 	rest := maps.Clone(answer.Header)
 	delete(rest, headerStatus)
 	delete(rest, headerDescription)
