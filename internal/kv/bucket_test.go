@@ -30,6 +30,23 @@ func TestAPIPrefixIsThatOfTheRequestsOfTheClient(t *testing.T) {
 	}
 }
 
+func TestARefusalToWriteIsRecognisedWhateverThePrefixOfTheAPI(t *testing.T) {
+	for prefix, want := range map[string]string{"$JS.API": "$KV.B.k", "$JS.hub.API": "$JS.hub.API.$KV.B.k", "js.acme": "js.acme.$KV.B.k"} {
+		g := NewWithT(t)
+		js, err := jetstream.NewWithAPIPrefix(&nats.Conn{}, prefix)
+		g.Expect(err).NotTo(HaveOccurred())
+		p := (&Bucket{KeyValue: named{}, js: js}).ToWrite("k")
+		g.Expect(p.Subject).To(Equal(want))
+		g.Expect(p.refusedBy(fmt.Errorf(`%w: Permissions Violation for Publish to "%s"`, nats.ErrPermissionViolation, want))).To(BeTrue(), want)
+		g.Expect(p.refusedBy(fmt.Errorf(`%w: Permissions Violation for Publish to "%s.of.another"`, nats.ErrPermissionViolation, want))).To(BeFalse(), want)
+	}
+}
+
+// named is a bucket of which only the name is known.
+type named struct{ jetstream.KeyValue }
+
+func (named) Bucket() string { return "B" }
+
 func TestRequestWithoutAConnectionIsDescribedAsThat(t *testing.T) {
 	g := NewWithT(t)
 	err := Describe(fmt.Errorf("update: %w", nats.ErrReconnectBufExceeded))

@@ -34,8 +34,8 @@ func (b *Bucket) ToRead(key string) Permission {
 
 // ToWrite returns the permission to write a key.
 func (b *Bucket) ToWrite(key string) Permission {
-	subject := b.Subject(key)
-	return Permission{subject, []string{`"` + subject, "API." + subject}}
+	subject := SubjectToWrite(b.api(), b.Bucket(), key)
+	return Permission{subject, []string{`"` + subject}}
 }
 
 // ToWatch returns the permission to create a consumer of the keys of a pattern.
