@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,30 +17,9 @@ import (
 	"github.com/natscampaign/election/session"
 )
 
-// stuck dials connections to whose server nothing can be written while it is stuck, as if that did not read. The client's mutex is held meanwhile.
-type stuck struct{ until atomic.Pointer[chan struct{}] }
-
-type stuckConn struct {
-	net.Conn
-	s *stuck
-}
-
-func (s *stuck) Dial(network, address string) (net.Conn, error) {
-	c, err := net.Dial(network, address)
-	return stuckConn{c, s}, err
-}
-
-func (c stuckConn) Write(b []byte) (int, error) {
-	if until := c.s.until.Load(); until != nil {
-		<-*until
-	}
-	return c.Conn.Write(b)
-}
-
-// It runs on real time: who waits for a mutex keeps virtual time from going on.
 func TestWorkEndsWithTheLeaseThoughNothingCanBeWrittenToTheServer(t *testing.T) {
 	g, ctx := NewWithT(t), context.Background()
-	var link stuck
+	var link natstest.Stuck
 	js, err := jetstream.New(natstest.StartTCP(t).Connect(t, nats.SetCustomDialer(&link)))
 	g.Expect(err).NotTo(HaveOccurred())
 	s, err := session.Open(ctx, js, session.Config{Bucket: "S", Name: "a", TTL: time.Second, Storage: jetstream.MemoryStorage})
@@ -58,13 +36,12 @@ func TestWorkEndsWithTheLeaseThoughNothingCanBeWrittenToTheServer(t *testing.T) 
 		})
 	}()
 	g.Eventually(works, time.Minute).Should(BeClosed())
-	until := make(chan struct{})
-	link.until.Store(&until)
+	end := link.Begin()
+	defer end()
 	g.Eventually(ended, 30*time.Second).Should(Receive(BeAssignableToTypeOf(&election.TermEndedError{})))
 	g.Expect(e.State()).To(Equal(election.CandidateState))
 	g.Expect(s.Status().Open).To(BeFalse())
-	link.until.Store(nil)
-	close(until)
+	end()
 	g.Expect(s.Close(ctx)).To(Succeed())
 }
 

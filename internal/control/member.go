@@ -38,16 +38,12 @@ func Join(bucket *kv.Bucket, key string, served Served, log *slog.Logger) *Membe
 			log.Debug("Control requests cannot be received", "bucket", bucket.Bucket(), "error", refused)
 		}
 	}()
-	services.Lock()
-	defer services.Unlock()
-	s := services.by[bucket.ID()]
-	if s == nil {
-		s, refused = open(bucket, log)
-		if services.by == nil {
-			services.by = map[any]*service{}
-		}
-		services.by[bucket.ID()] = s
+	shared, release := services.Hold(bucket.ID())
+	defer release()
+	if *shared == nil {
+		*shared, refused = open(bucket, log)
 	}
+	s := *shared
 	m := &Member{s, key, served}
 	s.mu.Lock()
 	s.members[key] = append(slices.Clone(s.members[key]), m)
@@ -59,7 +55,7 @@ func Join(bucket *kv.Bucket, key string, served Served, log *slog.Logger) *Membe
 // Leave ends the candidate's part; the last of a bucket closes the service.
 func (m *Member) Leave() {
 	s := m.service
-	services.Lock()
+	shared, release := services.Hold(s.bucket.ID())
 	s.keys.Remove(m.key)
 	s.mu.Lock()
 	rest := slices.DeleteFunc(slices.Clone(s.members[m.key]), func(other *Member) bool { return other == m })
@@ -69,9 +65,9 @@ func (m *Member) Leave() {
 	last := len(s.members) == 0
 	s.mu.Unlock()
 	if last {
-		delete(services.by, s.bucket.ID())
+		*shared = nil
 	}
-	services.Unlock()
+	release()
 	if last {
 		s.cancel()
 		<-s.done

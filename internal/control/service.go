@@ -58,11 +58,8 @@ type service struct {
 	laterAt   time.Time               // when a request last had candidates refreshed by naming a later bucket
 }
 
-// services are those of this process, by the id of the bucket.
-var services struct {
-	sync.Mutex
-	by map[any]*service
-}
+// services are those of this process.
+var services kv.Shared[service]
 
 // open returns a service that is subscribed to what nats micro asks, as far as the connection takes that.
 func open(bucket *kv.Bucket, log *slog.Logger) (*service, error) {

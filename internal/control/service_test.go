@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/natscampaign/election"
+	"github.com/natscampaign/election/internal/control"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
@@ -92,6 +96,42 @@ func TestRequestWithoutATimeoutIsGivenOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestACandidateIsAnsweredForThoughNothingCanBeWrittenOnAnotherConnection(t *testing.T) {
+	g := NewWithT(t)
+	var link natstest.Stuck
+	s := natstest.StartTCP(t)
+	good, bad := s.Connect(t), s.Connect(t, nats.SetCustomDialer(&link))
+	s.Bucket(t, good, time.Minute)
+	join := func(nc *nats.Conn) func() *control.Member {
+		js, err := jetstream.New(nc)
+		g.Expect(err).NotTo(HaveOccurred())
+		bucket, err := js.KeyValue(context.Background(), natstest.BucketName)
+		g.Expect(err).NotTo(HaveOccurred())
+		return func() *control.Member {
+			return control.Join(kv.With(bucket, js), key, struct{ control.Served }{}, slog.New(slog.DiscardHandler))
+		}
+	}
+	joinGood, joinBad := join(good), join(bad)
+	running := func(function string) {
+		g.EventuallyWithOffset(1, func() string {
+			stacks := make([]byte, 1<<20)
+			return string(stacks[:runtime.Stack(stacks, true)])
+		}, time.Minute).Should(ContainSubstring(function))
+	}
+	end := link.Begin()
+	defer end()
+	g.Expect(bad.Publish("x", nil)).To(Succeed())
+	running("stuckConn.Write(")
+	waits, joined := make(chan struct{}), make(chan struct{})
+	go func() { joinBad().Leave(); close(waits) }()
+	running("control.Join(")
+	go func() { joinGood().Leave(); close(joined) }()
+	g.Eventually(joined, time.Minute).Should(BeClosed())
+	g.Expect(waits).NotTo(BeClosed())
+	end()
+	g.Eventually(waits, time.Minute).Should(BeClosed())
 }
 
 func TestManyRequestsDoNotBlockACandidate(t *testing.T) {

@@ -36,7 +36,6 @@ const closeTimeout = 250 * time.Millisecond
 
 // Notifier receives the changes of one bucket for the candidates of this process.
 type Notifier struct {
-	id     any // nil if it is not shared
 	bucket *kv.Bucket
 	log    *slog.Logger
 
@@ -61,11 +60,8 @@ type Notifier struct {
 	done     chan struct{}
 }
 
-// notifiers are those of this process, by the id of the bucket.
-var notifiers struct {
-	sync.Mutex
-	by map[any]*Notifier
-}
+// notifiers are those of this process.
+var notifiers kv.Shared[Notifier]
 
 // Source is where the changes of a bucket are reported.
 type Source struct {
@@ -76,36 +72,29 @@ type Source struct {
 // Listen returns a listener for a key of the bucket, and for the candidate of a name and an instance. It starts the
 // bucket's notifier if this is the first listener. The caller must call Close.
 func Listen(bucket *kv.Bucket, source Source, key, name, instance string, to Receiver, log *slog.Logger) *Listener {
-	l := &Listener{Key: key, Receiver: to, beginning: record.Beginning(name, instance)}
-	notifiers.Lock()
-	defer notifiers.Unlock()
-	id := bucket.ID()
-	l.notifier = notifiers.by[id]
-	if id == nil || l.notifier == nil {
-		l.notifier = newNotifier(id, bucket, source, log)
+	notifier, release := notifiers.Hold(bucket.ID())
+	defer release()
+	if *notifier == nil {
+		n := newNotifier(bucket, source, log)
 		var ctx context.Context
-		ctx, l.notifier.cancel = context.WithCancel(context.Background())
-		defer func() { go l.notifier.run(ctx) }() // once it has this listener
+		ctx, n.cancel = context.WithCancel(context.Background())
+		defer func() { go n.run(ctx) }() // once it has this listener
+		*notifier = n
 	}
+	l := &Listener{Key: key, Receiver: to, beginning: record.Beginning(name, instance), notifier: *notifier}
 	l.notifier.add(l)
 	return l
 }
 
-// newNotifier returns a notifier that does not run yet. If it has an id, later listeners share it. The caller holds the lock of notifiers.
-func newNotifier(id any, bucket *kv.Bucket, source Source, log *slog.Logger) *Notifier {
+// newNotifier returns a notifier that does not run yet.
+func newNotifier(bucket *kv.Bucket, source Source, log *slog.Logger) *Notifier {
 	n := &Notifier{
-		id: id, bucket: bucket, republish: source.Subject, log: log, listeners: map[string][]*Listener{},
+		bucket: bucket, republish: source.Subject, log: log, listeners: map[string][]*Listener{},
 		ready: make(chan struct{}), remake: make(chan struct{}, 1), watchAll: make(chan struct{}, 1), stalled: make(chan struct{}, 1), dropped: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	n.attempts = sync.OnceValue(n.newAttempts)
 	n.created.Store(&source.Created)
 	n.connected.Store(&time.Time{})
-	if id != nil {
-		if notifiers.by == nil {
-			notifiers.by = map[any]*Notifier{}
-		}
-		notifiers.by[id] = n
-	}
 	return n
 }
 
@@ -128,12 +117,12 @@ func (n *Notifier) add(l *Listener) {
 func (l *Listener) Close() {
 	l.ReceiveAttempts(false)
 	n := l.notifier
-	notifiers.Lock()
+	notifier, release := notifiers.Hold(n.bucket.ID())
 	last := n.remove(l)
-	if last && n.id != nil {
-		delete(notifiers.by, n.id)
+	if last {
+		*notifier = nil
 	}
-	notifiers.Unlock()
+	release()
 	if last {
 		n.cancel()
 		select {
