@@ -53,7 +53,7 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 
 	// The drill must create its own bucket even if --bucket names this one.
-	code, stdout, stderr := runBinary(t, "drill", "-s", f.Server.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	code, stdout, stderr := runBinary(t, "drill", "-s", f.Server.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "3s", "--json")
 	g.Expect(code).To(Equal(cli.ExitOK), stderr)
 	var r drill.Report
 	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
@@ -127,7 +127,7 @@ func TestADrillWritesItsResultEvenIfItCannotRemoveItsBucket(t *testing.T) {
 		}}},
 	})
 	url := strings.Replace(srv.ClientURL(), "://", "://u:p@", 1)
-	code, stdout, stderr := runBinary(t, "drill", "-s", url, "--candidates", "2", "--rounds", "1", "--ttl", "1s", "--json")
+	code, stdout, stderr := runBinary(t, "drill", "-s", url, "--candidates", "2", "--rounds", "1", "--ttl", "3s", "--json")
 	g.Expect(code).To(Equal(cli.ExitFailure), stderr)
 	g.Expect(stderr).To(ContainSubstring("cannot remove bucket"))
 	var r drill.Report
