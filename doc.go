@@ -85,8 +85,8 @@
 //
 // A leader that releases the key names its successors. A candidate that the release names is leader-elect by that, with no stand-down to wait
 // for, since the release proves that the leader's work has ended. Its update over that very release is already its next successful campaign,
-// and it leads at once. Two winners do not lead at once: one that is not named, and one over the release of a leader-elect, which may itself
-// have been waiting for a previous leader.
+// and it leads at once. Two kinds of winner over a release stand down first all the same: one that is not named, and one over the release of a
+// leader-elect, which may itself have been waiting for a previous leader.
 //
 // A release is a deletion that carries the leader's last record. In a bucket that [CreateBucket] made, unless for candidates of Choria, it never
 // expires: a service that was stopped in order leads again at once, however long ago that was, and operators see who led last.
@@ -96,10 +96,11 @@
 //   - Lease. IsLeader and [Term.Valid] are true only while leadership counts and the deadline is ahead: the instant just before the last
 //     acknowledged write was sent, plus the TTL, minus a margin. They read the clock when called, so a stuck loop, a paused process, a
 //     suspended machine or a reply that never comes cannot keep them true.
-//   - Stand-down. Two proofs need no stand-down. One is a release that the previous leader itself wrote, after its work had ended: it
+//   - Stand-down. Two proofs take its place. One is a release that the previous leader itself wrote, after its work had ended: it
 //     reveals a secret to which the records of the term are committed. The other is a lapsed lease: the winner timed it by its own clock from
-//     when it saw the leader's last write, and then wrote over that very write, so nobody leads by that lease any more. It leads 54 ms
-//     later, so that the others can read that proof too. A winner that can tell that somebody deleted the key waits at least one TTL. A winner that knows of a lease which lasts longer waits for its end.
+//     when it saw the leader's last write, and then wrote over that very write, so nobody leads by that lease any more. This
+//     winner leads after 54 ms, so that the others can read the proof too. A winner that can tell that somebody deleted the key waits at least one
+//     TTL. A winner that knows of a lease which lasts longer waits for its end.
 //   - Stop, then release. When a leader stops or resigns, IsLeader turns false and the work's context ends at once. The key is released
 //     only after callbacks and work have returned. If they do not return within the release timeout, the key expires.
 //   - Fencing. For one key of one bucket every later term has a larger [Term.Number], and [Term.Token] sorts likewise, also across a bucket that was

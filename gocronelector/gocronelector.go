@@ -18,7 +18,8 @@
 //		return candidate.Start(context.WithoutCancel(ctx))
 //	}
 //
-// Package election says how to make a candidate.
+// Package election says how to make a candidate. The next leader may run a job while one still runs here that takes longer than Shutdown waits: set
+// gocron.WithStopTimeout above the longest job.
 //
 // gocron asks the [Elector] once, when a job is due. A job that runs when leadership ends runs on: give long jobs the context of
 // [election.Election.Run], or have them check [election.Term.Valid] before each effect and send [election.Term.Token] along. A job that is due

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Host returns the name of this host, at most 200 bytes of it; in a container that is the name of the pod or of the container. It is empty if the
+// Host returns the name of this host, at most 200 characters of it; in a container that is the name of the pod or of the container. It is empty if the
 // system does not say it.
 func Host() string {
 	name := os.Getenv("HOSTNAME")
