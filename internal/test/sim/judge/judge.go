@@ -94,7 +94,8 @@ func (j *Judge) hitByChance(m Change) bool {
 
 // noteRewind notes whether a change rewinds the history in which a candidate holds the key, and whether its renewals would
 // prove that from now on. A refusal that names a sequence always proves it. Otherwise only another candidate's record does
-// that was written after the acquisition, because a lagging replica may return an earlier record, or none.
+// that was written after the acquisition, because a lagging replica may return an earlier record, or none. To a candidate that does not know its
+// connection a release is none.
 func (j *Judge) noteRewind(l *Ledger, m Change) {
 	var q *Write
 	if m.After != nil {
@@ -120,8 +121,9 @@ func (j *Judge) noteProvable(l *Ledger, m Change) {
 	}
 	foreign := m.After.isForeign(l) && !m.After.IsMarker()
 	unclear := l.Plain && q != nil && q.Copies && !foreign // a bare name does not tell who stored it
+	shown := foreign && (l.Connected || !m.After.IsFree())
 	switch {
-	case l.rewoundAt.IsZero() || l.term == nil || unclear || !j.named && !(foreign && m.After.Revision > l.term.win.Revision):
+	case l.rewoundAt.IsZero() || l.term == nil || unclear || !j.named && !(shown && m.After.Revision > l.term.win.Revision):
 		l.provableSince = time.Time{}
 	case l.provableSince.IsZero():
 		l.provableSince = m.At
