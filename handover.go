@@ -25,8 +25,9 @@ const (
 // Resign gives up leadership in order: leadership ends at once, callbacks and work return, and then the key is released for another
 // candidate. This one goes on as a candidate, but holds back for one campaign interval. Resign returns when the key is released. It
 // returns [ErrNotLeader] if the key is not held, or was lost before it could be released, ctx's error if that ends before, in which case the
-// resignation goes on, and another error if the server did not confirm the release, or the work did not return within the release timeout. The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil
-// as soon as leadership has ended; inside a callback call it in another goroutine.
+// resignation goes on, and another error if the server did not confirm the release, or the work did not return within the release timeout.
+// The release waits for callbacks and work: inside the work call Resign with the work's context, and it returns nil as soon as leadership
+// has ended; inside a callback call it in another goroutine.
 func (e *Election) Resign(ctx context.Context) error {
 	r, t := e.held()
 	if t == nil {

@@ -45,24 +45,16 @@ func (a *Admin) Pause(ctx context.Context, key string) error {
 		}
 	})
 	for ; err == nil; err = a.refresh(ctx, key) { // requests are lost now and then, and so are the answers to those of a candidate
-		name, ready := a.oneReady(ctx, key)
-		if !ready {
-			return nil
+		candidates, _ := a.Candidates(ctx, key) // an operator who may not ask learns no more
+		ready := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Ready })
+		if ready < 0 {
+			return ctx.Err()
 		}
 		if time.Since(began) > pauseTimeout {
-			return fmt.Errorf("election %q is paused, but the candidate %q has not read that from the server yet, and would still take over: pause it again", key, name)
+			return fmt.Errorf("election %q is paused, but the candidate %q has not read that from the server yet, and would still take over: pause it again", key, candidates[ready].Name)
 		}
 	}
 	return err
-}
-
-// oneReady returns the name of a candidate that would take the key over, if one answers that would.
-func (a *Admin) oneReady(ctx context.Context, key string) (name string, ready bool) {
-	_ = control.Client{Bucket: a.bucket}.Candidates(ctx, key, func(c control.Candidate, _ time.Time) (enough bool) {
-		name, ready = c.Name, c.Ready
-		return ready
-	})
-	return name, ready
 }
 
 // Resume undoes [Admin.Pause].

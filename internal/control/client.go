@@ -78,8 +78,8 @@ func (c Client) candidates(ctx context.Context, key string, r request, least tim
 	})
 }
 
-// Refresh has all candidates of a key read the bucket's info again, and waits until those have that answer. Where there are none it
-// returns as [Client.Candidates] does.
+// Refresh has all candidates of a key read the bucket's info again, and waits for the answers of those that have, until no other comes for a moment: one that
+// the server answers late may not have. Where there are none it returns as [Client.Candidates] does.
 func (c Client) Refresh(ctx context.Context, key string) error {
 	return c.ask(ctx, verbRefresh, key, request{}, firstAnswerTimeout, func(*nats.Msg) time.Duration { return nextAnswerTimeout })
 }

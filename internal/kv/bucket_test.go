@@ -31,7 +31,7 @@ func TestAPIPrefixIsThatOfTheRequestsOfTheClient(t *testing.T) {
 }
 
 func TestARefusalToWriteIsRecognisedWhateverThePrefixOfTheAPI(t *testing.T) {
-	for prefix, want := range map[string]string{"$JS.API": "$KV.B.k", "$JS.hub.API": "$JS.hub.API.$KV.B.k", "js.acme": "js.acme.$KV.B.k"} {
+	for prefix, want := range map[string]string{"$JS.API": "$KV.B.k", "$JS.leaf.API": "$JS.leaf.API.$KV.B.k", "js.acme": "js.acme.$KV.B.k"} {
 		g := NewWithT(t)
 		js, err := jetstream.NewWithAPIPrefix(&nats.Conn{}, prefix)
 		g.Expect(err).NotTo(HaveOccurred())

@@ -2,7 +2,7 @@ package kv
 
 import "sync"
 
-// Shared keeps a value for each bucket that this process uses, by [Bucket.ID]. Who holds the value of one bucket keeps nobody from that of another: what is
+// Shared keeps a value for each bucket that this process uses, by [Bucket.ID]. To hold the value of one bucket keeps nobody from that of another: what is
 // done meanwhile may have to wait for a connection.
 type Shared[T any] struct {
 	mu sync.Mutex

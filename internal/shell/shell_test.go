@@ -131,7 +131,7 @@ func TestNothingIsLeftOfALoopThatHasPanicked(t *testing.T) {
 	d.woken = time.Time{}
 	for ; due; _, due = s.NextCall(now) {
 	}
-	g.Expect(d.woken).NotTo(BeZero(), "whoever waits for it is woken")
+	g.Expect(d.woken).NotTo(BeZero(), "the run that waits for it is woken")
 	g.Expect(s.Discard()).To(BeTrue())
 	s.Return(now)
 	g.Expect(d.shown).To(BeNil())

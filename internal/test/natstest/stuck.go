@@ -7,7 +7,7 @@ import (
 )
 
 // Stuck dials connections to whose server nothing can be written while it is stuck, as if that did not read. The client's mutex is held meanwhile, so that its
-// tests run on real time: who waits for a mutex keeps virtual time from going on.
+// tests run on real time: a goroutine that waits for a mutex keeps virtual time from going on.
 type Stuck struct{ until atomic.Pointer[chan struct{}] }
 
 // Begin makes the connections stuck until end is called, once or more often.

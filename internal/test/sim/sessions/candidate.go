@@ -208,7 +208,7 @@ func (c *candidate) returnWhenIdle() {
 		c.waker.Stop()
 		c.running = false
 		c.p.w.note(c.name(), "returned")
-		if again := c.restarts && !c.p.stopping && !c.p.w.closing; again {
+		if c.restarts && !c.p.stopping && !c.p.w.closing {
 			c.startAgain()
 		}
 	}
