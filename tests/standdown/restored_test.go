@@ -15,6 +15,7 @@ import (
 
 	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/drill/faultproxy"
+	"github.com/natscampaign/election/internal/kv"
 	"github.com/natscampaign/election/internal/record"
 	. "github.com/natscampaign/election/internal/test/fleettest"
 	"github.com/natscampaign/election/internal/test/natstest"
@@ -130,16 +131,23 @@ func (s *site) leads(r *resident) {
 // renewed waits for the next write of the key.
 func (s *site) renewed() {
 	s.Helper()
+	_, before := s.stored()
 	var w jetstream.KeyWatcher
 	s.request(func(context.Context) (err error) {
 		w, err = s.bucket.Watch(s.Context(), Key, jetstream.UpdatesOnly())
 		return err
 	})
 	defer func() { _ = w.Stop() }()
-	select {
-	case <-w.Updates():
-	case <-time.After(2 * restoredTTL):
-		s.Fatal("the leader does not renew")
+	late := time.After(2 * restoredTTL)
+	for {
+		select {
+		case write := <-w.Updates():
+			if write.Revision() > before { // a replica that is late has watchers take for news what is stored already
+				return
+			}
+		case <-late:
+			s.Fatal("the leader does not renew")
+		}
 	}
 }
 
@@ -170,22 +178,33 @@ func (s *site) moveOn() {
 // released reports whether the key shows a release.
 func (s *site) released() bool {
 	s.Helper()
-	released := false
+	value, revision := s.stored()
+	if revision == 0 {
+		return false
+	}
+	r := record.Parse(value, revision)
+	_, released := r.IsRelease()
+	return released
+}
+
+// stored returns what the leader of the stream has for the key, and its revision, which is 0 if nothing is stored.
+func (s *site) stored() (value []byte, revision uint64) {
+	s.Helper()
 	s.request(func(ctx context.Context) error {
-		stream, err := s.bucket.JetStream().Stream(ctx, "KV_"+s.name)
+		stream, err := s.bucket.JetStream().Stream(ctx, kv.StreamName(s.name))
 		if err != nil {
 			return err
 		}
-		m, err := stream.GetLastMsgForSubject(ctx, "$KV."+s.name+"."+Key)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		} else if err == nil {
-			r := record.Parse(m.Data, m.Sequence)
-			_, released = r.IsRelease()
+		m, err := stream.GetLastMsgForSubject(ctx, kv.Subject(s.name, Key))
+		switch {
+		case err == nil:
+			value, revision = m.Data, m.Sequence
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			value, revision, err = nil, 0, nil
 		}
 		return err
 	})
-	return released
+	return value, revision
 }
 
 // leaders returns how many candidates lead.
