@@ -58,6 +58,16 @@ func TestAServerWithAStoreKeepsItsBuckets(t *testing.T) {
 	stop()
 }
 
+func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	store := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(store, "jetstream"), nil, 0o600)).To(Succeed()) // where the server wants a folder
+	code, _, stderr := runBinary(t, "server", "--port", "0", "--store", store)
+	g.Expect(code).To(Equal(cli.ExitFailure))
+	g.Expect(stderr).To(And(ContainSubstring(store), ContainSubstring("storage directory is not a directory")))
+}
+
 func TestAServerWithoutAStoreDeletesItsData(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Setenv("TMPDIR", t.TempDir())

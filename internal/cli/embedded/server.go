@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -68,14 +69,19 @@ func Start(c Config) (*Server, error) {
 		releaseFolder()
 		return nil, fmt.Errorf("the embedded server cannot start: %w", err)
 	}
-	if c.Log != nil {
-		s.SetLogger(serverLog{c.Log}, false, false)
-	}
+	log := &serverLog{to: c.Log}
+	s.SetLogger(log, false, false)
 	e := &Server{Server: s, Folder: folder, releaseFolder: releaseFolder}
 	s.Start()
-	if !s.ReadyForConnections(StartTimeout) || !s.JetStreamEnabled() {
+	switch failure := log.failure.Load(); {
+	case failure != nil:
+		err = fmt.Errorf("the embedded server cannot start with its data in %s: %s", folder, *failure)
+	case !s.ReadyForConnections(StartTimeout):
+		err = fmt.Errorf("the embedded server was not ready within %v", StartTimeout)
+	}
+	if err != nil {
 		e.Stop()
-		return nil, fmt.Errorf("the embedded server was not ready within %v", StartTimeout)
+		return nil, err
 	}
 	return e, nil
 }
@@ -137,19 +143,26 @@ func (e *Server) WatchHealth(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// serverLog passes the warnings and errors of nats-server on.
-type serverLog struct{ log *slog.Logger }
+// serverLog passes the warnings and errors of nats-server on, and keeps why it cannot start.
+type serverLog struct {
+	to      *slog.Logger           // nil drops them
+	failure atomic.Pointer[string] // nats-server says it nowhere else
+}
 
-func (l serverLog) Warnf(format string, v ...any) {
-	l.log.Warn("nats-server: " + fmt.Sprintf(format, v...))
+func (l *serverLog) log(level slog.Level, format string, v []any) {
+	if l.to != nil {
+		l.to.Log(context.Background(), level, "nats-server: "+fmt.Sprintf(format, v...))
+	}
 }
-func (l serverLog) Errorf(format string, v ...any) {
-	l.log.Error("nats-server: " + fmt.Sprintf(format, v...))
+func (l *serverLog) Warnf(format string, v ...any)  { l.log(slog.LevelWarn, format, v) }
+func (l *serverLog) Errorf(format string, v ...any) { l.log(slog.LevelError, format, v) }
+func (l *serverLog) Fatalf(format string, v ...any) {
+	failure := fmt.Sprintf(format, v...)
+	l.failure.Store(&failure)
 }
-func (l serverLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
-func (serverLog) Noticef(string, ...any)           {}
-func (serverLog) Debugf(string, ...any)            {}
-func (serverLog) Tracef(string, ...any)            {}
+func (*serverLog) Noticef(string, ...any) {}
+func (*serverLog) Debugf(string, ...any)  {}
+func (*serverLog) Tracef(string, ...any)  {}
 
 // URL returns the URL for clients.
 func (e *Server) URL() string { return e.Server.ClientURL() }

@@ -60,10 +60,12 @@ func StartNode(t testing.TB, name string, opts *server.Options) *server.Server {
 	if err != nil {
 		t.Fatalf("natstest: server %s: %v", name, err)
 	}
+	var log fatalLog
+	s.SetLogger(&log, false, false)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(patience) {
-		t.Fatalf("natstest: server %s is not ready after %v", name, patience)
+	if failure := log.Load(); failure != nil || !s.ReadyForConnections(patience) {
+		t.Fatalf("natstest: server %s is not ready: %v", name, failure)
 	}
 	return s
 }
