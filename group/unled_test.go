@@ -78,13 +78,16 @@ func TestKeyThatItsMemberCanLeadNoLongerIsLedByAnother(t *testing.T) {
 					keys := keysOf(9)
 					members := f.together(keys, "a", "b", "c")
 					unable, able := members[1], without(members, members[1])
-					lost := unable.Keys()[1]
+					lost, within := unable.Keys()[1], givenUp
+					if name == "writes are not answered" { // the last of them may have been stored when the key was given up, and its lease ends first
+						within += ttl
+					}
 					if some == "all keys" {
 						begin(unable.link, "")
 					} else {
 						begin(unable.link, lost)
 					}
-					after(givenUp)
+					after(within)
 					f.expectLed([]string{lost}, able)
 					f.expectLed(keys, members)
 					f.journal.reset()
