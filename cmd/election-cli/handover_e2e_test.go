@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,12 @@ func startFleet(t *testing.T, others ...string) *fleet {
 	inRealTime(t)
 	skipWithoutInterrupts(t)
 	t.Parallel()
+	return newFleet(t, others...)
+}
+
+// newFleet is startFleet within a test that has begun with it.
+func newFleet(t *testing.T, others ...string) *fleet {
+	t.Helper()
 	f := &fleet{newFixture(t, 15*time.Second), nil, map[string]*process{}}
 	f.leader = f.startCandidate("web-1")
 	f.leader.next(events.Elected)
@@ -87,16 +94,19 @@ func TestTransferHandsOverToTheNamedCandidate(t *testing.T) {
 func TestHandoverBetweenCandidatesOfOneNameSaysWhichTheyAre(t *testing.T) {
 	f := startFleet(t)
 	other := f.startFollower("web-1")
-	of := regexp.MustCompile(`^"web-1" \(process (\d+) on \S+\) has handed over "jobs" to "web-1" \(process (\d+) on \S+\), term \d+, in \d+ ms\n$`)
-	f.Eventually(func(g Gomega) { // a busy host may keep one from taking over within the time that the command waits; then it hands over to the other
-		code, stdout, stderr := f.run("transfer", "jobs", "--to", "web-1")
-		g.Expect(code).To(Equal(cli.ExitOK), stderr)
-		g.Expect(stdout).To(MatchRegexp(of.String()))
-		processes := of.FindStringSubmatch(stdout)
-		g.Expect(processes[1]).NotTo(Equal(processes[2]))
-	}).Should(Succeed())
+	code, stdout, stderr := f.run("transfer", "jobs", "--to", "web-1")
+	for tries := 1; tries < 3 && strings.Contains(stderr, "has not taken over within"); tries++ { // a busy host; who leads in the end is not known
+		f = newFleet(t)
+		other = f.startFollower("web-1")
+		code, stdout, stderr = f.run("transfer", "jobs", "--to", "web-1")
+	}
+	f.Expect(code).To(Equal(cli.ExitOK), stderr)
+	of := regexp.MustCompile(`^"web-1" \(process (\d+) on \S+\) has handed over "jobs" to "web-1" \(process (\d+) on \S+\), term \d+, in \d+ ms\n$`).FindStringSubmatch(stdout)
+	f.Expect(of).To(HaveLen(3), stdout)
+	f.Expect(of[1]).NotTo(Equal(of[2]))
 	other.next(events.Elected)
 	other.next(events.Leading)
+	other.interrupt(events.Lost, events.Released, events.Stopped)
 }
 
 func TestTransferToTheLeaderItselfSucceeds(t *testing.T) {
