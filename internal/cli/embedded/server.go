@@ -76,7 +76,7 @@ func Start(c Config) (*Server, error) {
 	switch failure := log.failure.Load(); {
 	case failure != nil:
 		err = fmt.Errorf("the embedded server cannot start with its data in %s: %s", folder, *failure)
-	case !s.ReadyForConnections(StartTimeout):
+	case !s.ReadyForConnections(StartTimeout) || !s.JetStreamEnabled():
 		err = fmt.Errorf("the embedded server was not ready within %v", StartTimeout)
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (e *Server) WatchHealth(ctx context.Context, log *slog.Logger) {
 // serverLog passes the warnings and errors of nats-server on, and keeps why it cannot start.
 type serverLog struct {
 	to      *slog.Logger           // nil drops them
-	failure atomic.Pointer[string] // nats-server says it nowhere else
+	failure atomic.Pointer[string] // nats-server returns it nowhere
 }
 
 func (l *serverLog) log(level slog.Level, format string, v []any) {
@@ -159,6 +159,7 @@ func (l *serverLog) Errorf(format string, v ...any) { l.log(slog.LevelError, for
 func (l *serverLog) Fatalf(format string, v ...any) {
 	failure := fmt.Sprintf(format, v...)
 	l.failure.Store(&failure)
+	l.Errorf("%s", failure)
 }
 func (*serverLog) Noticef(string, ...any) {}
 func (*serverLog) Debugf(string, ...any)  {}
