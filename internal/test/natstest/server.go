@@ -60,12 +60,9 @@ func StartNode(t testing.TB, name string, opts *server.Options) *server.Server {
 	if err != nil {
 		t.Fatalf("natstest: server %s: %v", name, err)
 	}
-	var log fatalLog
-	s.SetLogger(&log, false, false)
-	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if failure := log.Load(); failure != nil || !s.ReadyForConnections(patience) {
-		t.Fatalf("natstest: server %s is not ready: %v", name, failure)
+	if err := begin(s); err != nil {
+		t.Fatalf("natstest: server %s: %v", name, err)
 	}
 	return s
 }
@@ -119,17 +116,25 @@ func (s *Server) run() (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var log fatalLog
-	running.SetLogger(&log, false, false)
-	running.Start()
-	for began := time.Now(); !running.ReadyForConnections(pollInterval); {
-		if failure := log.Load(); failure != nil || time.Since(began) > patience {
-			running.Shutdown()
-			running.WaitForShutdown()
-			return nil, fmt.Errorf("it is not ready after %v: %v", time.Since(began), failure)
-		}
+	if err := begin(running); err != nil {
+		running.Shutdown()
+		running.WaitForShutdown()
+		return nil, err
 	}
 	return running, nil
+}
+
+// begin starts a server, and returns when it accepts connections, or why it cannot.
+func begin(s *server.Server) error {
+	var log fatalLog
+	s.SetLogger(&log, false, false)
+	s.Start()
+	for began := time.Now(); !s.ReadyForConnections(pollInterval); {
+		if failure := log.Load(); failure != nil || time.Since(began) > patience {
+			return fmt.Errorf("it is not ready after %v: %v", time.Since(began), failure)
+		}
+	}
+	return nil
 }
 
 // Restart stops the server, keeps it down for a while, and resumes it.
