@@ -318,6 +318,7 @@ func (p past) check(s *site, take func() (putBack func())) {
 			leader.stop()
 		}
 	}
+	_, before := s.stored()
 	putBack := take()
 	taken := time.Now()
 	if !p.same {
@@ -354,6 +355,7 @@ func (p past) check(s *site, take func() (putBack func())) {
 		atOnce = challenger.log.Count("stand-down=0s")
 	}
 	together := s.overlaps()
+	_, last := s.stored()
 	putBack()
 	if p.then != connected && !p.follows { // nobody can have written it since
 		s.Eventually(s.released).WithTimeout(restoredTTL).Should(Equal(p.copied == release)) // a replica may be late to have anything
@@ -382,7 +384,10 @@ func (p past) check(s *site, take func() (putBack func())) {
 	overlap := together()
 	s.Expect(overlap).To(BeNumerically("<=", p.together+sampling))
 	var why election.Reason
-	s.Eventually(leader.ended).WithTimeout(restoredTTL).Should(Receive(&why))
+	s.Eventually(leader.ended).WithTimeout(restoredTTL).Should(Receive(&why), func() string {
+		_, now := s.stored()
+		return fmt.Sprintf("the key had revision %d before the copy was made, %d before it was put back, and %d now; the leader %s\nthe challenger %s", before, last, now, &leader.log, &challenger.log)
+	})
 	s.Logf("measured: %s: two leaders for %v, the challenger led after %s, the leader's term ended: %s", p, overlap.Round(time.Millisecond), led, why)
 	if p.then == connected {
 		reasons := []election.Reason{election.ReasonRewound, election.ReasonDeadline} // the latter on a host too busy to renew
