@@ -128,27 +128,25 @@ func (s *site) leads(r *resident) {
 	}
 }
 
-// renewed waits for the next write of the key.
-func (s *site) renewed() {
-	s.Helper()
-	_, before := s.stored()
-	var w jetstream.KeyWatcher
-	s.request(func(context.Context) (err error) {
-		w, err = s.bucket.Watch(s.Context(), Key, jetstream.UpdatesOnly())
-		return err
-	})
-	defer func() { _ = w.Stop() }()
-	late := time.After(2 * restoredTTL)
-	for {
-		select {
-		case write := <-w.Updates():
-			if write.Revision() > before { // a replica that is late has watchers take for news what is stored already
-				return
-			}
-		case <-late:
-			s.Fatal("the leader does not renew")
-		}
+// written returns the revision of the write by which the candidate leads, as far as it knows; 0 if it does not lead.
+func (r *resident) written() uint64 {
+	if status := r.Status(); status.IsLeader {
+		return status.Leader.Revision
 	}
+	return 0
+}
+
+// renewed waits until one of the candidates leads by a later write than the one with the given revision, and returns the revision of that write. That it is
+// stored is not enough: if the bucket is deleted before the write is answered, its writer never knows that it was stored, and sees no rewind.
+func (s *site) renewed(revision uint64, candidates ...*resident) (last uint64) {
+	s.Helper()
+	s.Eventually(func() uint64 {
+		for _, r := range candidates {
+			last = max(last, r.written())
+		}
+		return last
+	}).WithTimeout(10*restoredTTL).Should(BeNumerically(">", revision), "a candidate leads, and renews")
+	return last
 }
 
 // request repeats a request until it succeeds: servers that start, and streams that have no leader yet, do not answer.
@@ -167,12 +165,16 @@ func (s *site) reach() {
 	s.request(func(ctx context.Context) error { _, err := s.bucket.Status(ctx); return err })
 }
 
-// moveOn has the revisions of the bucket go on by more than the key does in a test. So a challenger gets none that the leader had.
-func (s *site) moveOn() {
+// moveOn has the revisions of the bucket go on by more than the key does in a test, and returns the last. So a challenger gets none that the leader had.
+func (s *site) moveOn() (revision uint64) {
 	s.Helper()
 	for range 20 {
-		s.request(func(ctx context.Context) error { _, err := s.bucket.PutString(ctx, "other", "value"); return err })
+		s.request(func(ctx context.Context) (err error) {
+			revision, err = s.bucket.PutString(ctx, "other", "value")
+			return err
+		})
 	}
+	return revision
 }
 
 // released reports whether the key shows a release.
@@ -187,7 +189,7 @@ func (s *site) released() bool {
 	return released
 }
 
-// stored returns what the leader of the stream has for the key, and its revision, which is 0 if nothing is stored.
+// stored returns what one of the stream's replicas has for the key, and its revision, which is 0 if nothing is stored.
 func (s *site) stored() (value []byte, revision uint64) {
 	s.Helper()
 	s.request(func(ctx context.Context) error {
@@ -308,7 +310,7 @@ func (p past) check(s *site, take func() (putBack func())) {
 	s.Helper()
 	leader := s.join("a", election.WithStandDown(0))
 	s.leads(leader)
-	s.renewed()
+	s.renewed(leader.written(), leader)
 	shown := time.Now() // when the lease began that the copy may show, or later
 	if p.copied == release {
 		leader.stop()
@@ -327,12 +329,14 @@ func (p past) check(s *site, take func() (putBack func())) {
 		s.leads(leader)
 	}
 	var challenger *resident
+	candidates := []*resident{leader}
 	if p.follows {
 		challenger = s.join("c")
+		candidates = append(candidates, challenger)
 	}
-	s.moveOn()
+	revision := s.moveOn()
 	for led := false; !led || time.Since(taken) < p.age; led = leader.works.Load() && leader.IsLeader() {
-		s.renewed()
+		revision = s.renewed(revision, candidates...)
 		leader.forget()
 		if p.follows {
 			challenger.forget()
@@ -462,13 +466,13 @@ func TestLateRenewalInARewoundBucketLeavesOneLeader(t *testing.T) {
 	snapshot := natstest.TakeSnapshot(t, nc, s.name)
 	b := s.join("b")
 	s.leads(b)
-	s.renewed() // the second write of its term
+	s.renewed(b.written(), b) // the second write of its term
 	b.link.Stall()
 	together := s.overlaps()
 	snapshot.Restore(t, nc)
 	c := s.join("c")
 	s.leads(c)
-	s.renewed() // likewise
+	s.renewed(c.written(), c) // likewise
 	b.link.Heal()
 	s.Eventually(s.leaders).WithTimeout(10 * restoredTTL).Should(Equal(1))
 	s.Consistently(s.leaders).WithTimeout(restoredTTL).Should(BeNumerically("<=", 1))
