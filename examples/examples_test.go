@@ -225,7 +225,7 @@ func TestHTTPSendsRequestsToOneLeaderAfterAnother(t *testing.T) {
 	g := NewWithT(t)
 	terms := values(text, `msg="Request sent to the leader" status=200 body="\S+ leads term (\d+)"`)
 	g.Expect(len(terms)).To(BeNumerically(">=", 2), "a deployment restarts the leader")
-	g.Expect(values(text, `msg=Leading .*term=(\d+)`)).To(Equal(terms), "every leader is sent requests")
+	g.Expect(values(text, `msg=Leading .*term=(\d+)`)).To(ContainElements(terms), "only leaders are sent requests") // not one that is restarted at once
 }
 
 func TestMigrationIsAppliedOnceByThreeProcesses(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/cli/leaderfile"
 	"github.com/natscampaign/election/internal/test/clitest"
+	"github.com/natscampaign/election/internal/test/natstest"
 	"github.com/natscampaign/election/internal/witness"
 	"github.com/natscampaign/election/observe"
 )
@@ -162,7 +163,7 @@ func TestWitnessGoesOnWhenItsServerWasGone(t *testing.T) {
 	f.Expect(c.cmd.Process.Signal(os.Interrupt)).To(Succeed())
 	_ = c.cmd.Wait() // the witness gives up a connection that is lost
 
-	server, err := embedded.Start(embedded.Config{Port: port})
+	server, err := natstest.ListenAgain(func() (*embedded.Server, error) { return embedded.Start(embedded.Config{Port: port}) })
 	f.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(server.Stop)
 	code, _, stderr := runInProcess("bucket", "add", "--ttl", clitest.LongTTL.String(), "-s", url)

@@ -235,7 +235,7 @@ func TestWaitForBucketWaitsForTheServer(t *testing.T) {
 	}()
 	g.Consistently(found).WithTimeout(200 * time.Millisecond).ShouldNot(Receive())
 
-	e, err = embedded.Start(embedded.Config{Port: port})
+	e, err = natstest.ListenAgain(func() (*embedded.Server, error) { return embedded.Start(embedded.Config{Port: port}) })
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
 	g.Eventually(found).WithTimeout(timeLimit).Should(Receive(MatchError(ContainSubstring(`no bucket "B"`))), "only the server can know that")

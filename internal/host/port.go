@@ -37,20 +37,29 @@ func reserve(first, last int) (p Port, err error) {
 	return Port{}, fmt.Errorf("no free port found between %d and %d: %w", first, last, err)
 }
 
-// reserveNumber reserves the port of that number. It does not listen there to see whether it can: a process that another goroutine starts at that moment would
-// listen there, too, until it runs its program.
+// reserveNumber reserves the port of that number.
 func reserveNumber(number int) (Port, error) {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
 	udp, err := net.ListenPacket("udp", address)
 	if err != nil {
 		return Port{}, err
 	}
-	if c, err := net.DialTimeout("tcp", address, dialTimeout); err == nil {
-		_ = c.Close()
+	if PortInUse(number) {
 		_ = udp.Close()
 		return Port{}, fmt.Errorf("something listens on %s", address)
 	}
 	return Port{number, udp}, nil
+}
+
+// PortInUse reports whether something listens on that port of 127.0.0.1. It does not listen there to see whether it can: a process that another goroutine starts
+// at that moment would listen there, too, until it runs its program, and keep the caller's server from listening.
+func PortInUse(number int) bool {
+	c, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(number)), dialTimeout)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
 
 // Release ends the reservation.

@@ -2,7 +2,9 @@ package host
 
 import (
 	"net"
+	"os/exec"
 	"strconv"
+	"sync"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -35,4 +37,38 @@ func TestAPortWithAListenerIsNotReserved(t *testing.T) {
 	taken := l.Addr().(*net.TCPAddr).Port
 	_, err = reserve(taken, taken+1)
 	g.Expect(err).To(HaveOccurred())
+}
+
+// A process that is started has all sockets of this one until it runs its program.
+func TestAPortCanBeListenedOnAfterALookWhileProcessesAreStarted(t *testing.T) {
+	program, err := exec.LookPath("true")
+	if err != nil {
+		t.Skip(err)
+	}
+	var starters sync.WaitGroup
+	defer starters.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	for range 8 {
+		starters.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = exec.Command(program).Run()
+				}
+			}
+		})
+	}
+	g := NewWithT(t)
+	for range 200 {
+		p, err := ReservePort()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(PortInUse(p.Number)).To(BeFalse())
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Number)))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(l.Close()).To(Succeed())
+		p.Release()
+	}
 }

@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -50,8 +48,8 @@ func Start(c Config) (*Server, error) {
 	if c.Port < 0 || c.Port > 65535 {
 		return nil, fmt.Errorf("--port %d: give a port between 1 and 65535, or 0 for a free port", c.Port)
 	}
-	if err := checkPort(c.Port); err != nil {
-		return nil, err
+	if c.Port != 0 && host.PortInUse(c.Port) { // before the folder is made
+		return nil, fmt.Errorf("--port %d is in use: give another port, or 0 for a free port", c.Port)
 	}
 	folder, releaseFolder, err := c.prepareFolder()
 	if err != nil {
@@ -75,7 +73,7 @@ func Start(c Config) (*Server, error) {
 	s.Start()
 	switch failure := log.failure.Load(); {
 	case failure != nil:
-		err = fmt.Errorf("the embedded server cannot start with its data in %s: %s", folder, *failure)
+		err = fmt.Errorf("the embedded server cannot start with --port %d and its data in %s: %s", c.Port, folder, *failure)
 	case !s.ReadyForConnections(StartTimeout) || !s.JetStreamEnabled():
 		err = fmt.Errorf("the embedded server was not ready within %v", StartTimeout)
 	}
@@ -107,15 +105,6 @@ func (c Config) prepareFolder() (folder string, release func(), err error) {
 		err = fmt.Errorf("--store %s: another server uses this folder: stop that server, or give another folder", c.Store)
 	}
 	return folder, release, err
-}
-
-// checkPort returns an error if the port is in use. The server itself would only log that.
-func checkPort(port int) error {
-	l, err := net.Listen("tcp", net.JoinHostPort(Loopback, strconv.Itoa(port)))
-	if err != nil {
-		return fmt.Errorf("--port %d: cannot listen: %w; give another port, or 0 for a free port", port, err)
-	}
-	return l.Close()
 }
 
 // healthInterval is the time between two looks at the health of the server.

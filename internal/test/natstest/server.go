@@ -96,15 +96,20 @@ func (s *Server) Resume(t testing.TB) {
 	if s.isRunning() {
 		t.Fatalf("natstest: server %s is already running", s.Name())
 	}
+	running, err := ListenAgain(s.run)
+	if err != nil {
+		t.Fatalf("natstest: server %s: %v", s.Name(), err)
+	}
+	s.swap(running)
+}
+
+// ListenAgain starts a server on a port on which one has listened before, and tries again while the port is in use: a process that a test started while the other
+// one listened listens, too, until it runs its program.
+func ListenAgain[S any](start func() (S, error)) (S, error) {
 	for began := time.Now(); ; {
-		running, err := s.run()
-		if err == nil {
-			s.swap(running)
-			return
-		}
-		// A process that a test started while the server listened listens, too, until it runs its program.
-		if !strings.Contains(err.Error(), "address already in use") || time.Since(began) > patience {
-			t.Fatalf("natstest: server %s: %v", s.Name(), err)
+		s, err := start()
+		if err == nil || !strings.Contains(err.Error(), "in use") || time.Since(began) > patience {
+			return s, err
 		}
 	}
 }
