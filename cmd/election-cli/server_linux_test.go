@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -27,6 +28,20 @@ trap 'kill $server; exit 1' TERM
 until [ "$again" ]; do wait $server; done
 wait $server
 exec "$@"`
+
+// Nothing answers on the port, so that only nats-server finds it in use.
+func TestAPortThatIsTakenWithoutAListenerIsReported(t *testing.T) {
+	g := NewWithT(t)
+	port := natstest.FreePort(t)
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = unix.Close(socket) }()
+	g.Expect(unix.Bind(socket, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})).To(Succeed())
+	code, _, stderr := runInProcess("server", "--port", strconv.Itoa(port))
+	g.Expect(code).To(Equal(cli.ExitFailure))
+	g.Expect(stderr).To(And(ContainSubstring(fmt.Sprintf("election-cli: --port %d: cannot listen: ", port)), ContainSubstring("address already in use"),
+		ContainSubstring("give another port, or 0 for a free port")))
+}
 
 // A server whose disk was full stores nothing more until it is restarted.
 func TestAServerSaysThatItsDiskIsFullAndItsLeadersStandDownUntilItIsRestarted(t *testing.T) {

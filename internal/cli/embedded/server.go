@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +50,7 @@ func Start(c Config) (*Server, error) {
 		return nil, fmt.Errorf("--port %d: give a port between 1 and 65535, or 0 for a free port", c.Port)
 	}
 	if c.Port != 0 && host.PortInUse(c.Port) { // before the folder is made
-		return nil, fmt.Errorf("--port %d is in use: give another port, or 0 for a free port", c.Port)
+		return nil, c.cannotListen("address already in use")
 	}
 	folder, releaseFolder, err := c.prepareFolder()
 	if err != nil {
@@ -72,8 +73,10 @@ func Start(c Config) (*Server, error) {
 	e := &Server{Server: s, Folder: folder, releaseFolder: releaseFolder}
 	s.Start()
 	switch failure := log.failure.Load(); {
+	case failure != nil && strings.HasPrefix(*failure, "Error listening on port"):
+		err = c.cannotListen(*failure)
 	case failure != nil:
-		err = fmt.Errorf("the embedded server cannot start with --port %d and its data in %s: %s", c.Port, folder, *failure)
+		err = fmt.Errorf("the embedded server cannot start with its data in %s: %s", folder, *failure)
 	case !s.ReadyForConnections(StartTimeout) || !s.JetStreamEnabled():
 		err = fmt.Errorf("the embedded server was not ready within %v", StartTimeout)
 	}
@@ -82,6 +85,11 @@ func Start(c Config) (*Server, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// cannotListen returns the error of a server that cannot listen on its port.
+func (c Config) cannotListen(why string) error {
+	return fmt.Errorf("--port %d: cannot listen: %s; give another port, or 0 for a free port", c.Port, why)
 }
 
 // prepareFolder returns the folder for the data, and a function that releases the folder. It locks a folder of the caller, because two

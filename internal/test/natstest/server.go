@@ -108,7 +108,7 @@ func (s *Server) Resume(t testing.TB) {
 func ListenAgain[S any](start func() (S, error)) (S, error) {
 	for began := time.Now(); ; {
 		s, err := start()
-		if err == nil || !strings.Contains(err.Error(), "in use") || time.Since(began) > patience {
+		if err == nil || !strings.Contains(err.Error(), "address already in use") || time.Since(began) > patience {
 			return s, err
 		}
 	}
