@@ -128,10 +128,11 @@ func connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 		nats.ReconnectJitter(0, 0),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // the default prints
 	}
-	nc, err := nats.Connect(url, append(quiet, opts...)...)
-	if err != nil {
-		t.Fatalf("natstest: connecting to the server: %v", err)
-	}
+	var nc *nats.Conn
+	poll(t, patience, "connecting to the server", func(context.Context) (err error) {
+		nc, err = nats.Connect(url, append(quiet, opts...)...)
+		return err
+	})
 	t.Cleanup(nc.Close)
 	return nc
 }
