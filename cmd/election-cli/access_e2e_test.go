@@ -35,14 +35,13 @@ func newAccess(t *testing.T) *access {
 		user("nothing", "nothing"), user("anywhere", "$JS.API.STREAM.INFO.>"), user("info", info), user("get", info, get), user("create", "$JS.API.INFO", info, "$JS.API.STREAM.INFO.KV_NEW", get, "$JS.API.CONSUMER.CREATE.KV_LEADER_ELECTION.>"),
 		user("ask", info, get, "election-control.LEADER_ELECTION.*.jobs"), user("resign", info, get, "election-control.LEADER_ELECTION.resign.mail"),
 	}})
-	f := fixtureOn(t, s.ClientURL(), "admin", election.BucketConfig{TTL: healthyTTL})
-	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
-	return &access{f}
+	return &access{fixtureOn(t, s.ClientURL(), "admin", election.BucketConfig{TTL: healthyTTL})}
 }
 
-// as runs a command line as a user.
+// as renews the record of the leader, which may expire on a busy host, and runs a command line as a user.
 func (a *access) as(user string, args ...string) (code int, stdout, stderr string) {
 	a.T.Helper()
+	a.Put("jobs", clitest.LeaderRecord("web-1", nil))
 	a.user = user
 	return a.run(args...)
 }
@@ -216,7 +215,7 @@ func TestWaitDoesNotTimeOutOnALostConnection(t *testing.T) {
 
 func TestThePauseIsTheReasonThatNobodyTakesOver(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, 10*time.Second)
+	f := newFixture(t, clitest.LongTTL)
 	f.StartLeader()
 	operator, err := admin.New(f.Bucket)
 	f.Expect(err).NotTo(HaveOccurred())

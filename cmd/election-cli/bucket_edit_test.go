@@ -231,7 +231,7 @@ func TestALeaderLeadsOnWhileTheFixOfEachFindingIsFollowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const ttl = 4 * time.Second
+			const ttl = 12 * time.Second
 			f := newFixture(t, ttl)
 			e := clitest.Lead(t, f.Bucket, "web-1", "jobs", election.WithCampaignInterval(time.Second))
 			term, _ := e.Term()
@@ -431,7 +431,7 @@ func TestARefusedChangeOfTheTTLNamesWhatWorks(t *testing.T) {
 func TestTheFixForABucketOfChoriaAddsNoMarkersAndItsLeaderLeadsOn(t *testing.T) {
 	natstest.SkipIfShort(t)
 	inRealTime(t)
-	const ttl = 4 * time.Second
+	const ttl = 12 * time.Second
 	for name, c := range map[string]struct {
 		make   func(*fixture)
 		change func(*jetstream.StreamConfig)
@@ -480,6 +480,6 @@ func TestTheFixForALongTTLIsRefusedUntilNobodyLeadsAndWorksThen(t *testing.T) {
 	r.Expect(r.findings()).To(BeEmpty())
 	code, _, stderr = r.run("resume", "jobs")
 	r.Expect(code).To(Equal(cli.ExitOK), stderr)
-	code, _, stderr = r.run("wait", "jobs", "--max-wait", "20s")
+	code, _, stderr = r.run("wait", "jobs", "--max-wait", clitest.LongTTL.String())
 	r.Expect(code).To(Equal(cli.ExitOK), stderr)
 }

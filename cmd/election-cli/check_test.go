@@ -22,8 +22,6 @@ const healthyTTL = 30 * time.Second
 func TestCheckExitsWithThePluginCodeOfItsStatus(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, healthyTTL)
-	f.Put("jobs", clitest.LeaderRecord("web-1", nil))
-	f.Put("elect", clitest.LeaderRecord("web-2", clitest.Record{"term": 0}))
 	for _, c := range []struct {
 		args  []string
 		code  int
@@ -38,6 +36,8 @@ func TestCheckExitsWithThePluginCodeOfItsStatus(t *testing.T) {
 		{[]string{"nope", "--ignore", "no-leader"}, 0, nil, `^ELECTION OK - `},
 		{nil, 1, []string{"leader-elect elect"}, `'jobs term'=7\n$`},
 	} {
+		f.Put("jobs", clitest.LeaderRecord("web-1", nil)) // it may expire on a busy host
+		f.Put("elect", clitest.LeaderRecord("web-2", clitest.Record{"term": 0}))
 		var raw struct {
 			Status   string
 			Findings []checkup.ElectionFinding

@@ -34,6 +34,33 @@ func streamsOf(t *testing.T, s *cli.Client) (names []string) {
 	return names
 }
 
+// rehearse runs a drill of one round, which must end with the exit code, and returns its report and stderr. Like drillWith it repeats a drill that failed by
+// the time limits alone on a host that is too busy for them, with twice the TTL. It leaves out a TTL that is the default.
+func rehearse(t *testing.T, code int, ttl time.Duration, args ...string) (r drill.Report, stderr string) {
+	t.Helper()
+	g := NewWithT(t)
+	for tries := 1; ; tries, ttl = tries+1, 2*ttl {
+		line := append([]string{"drill", "--rounds", "1", "--json"}, args...)
+		if ttl > 2*time.Second {
+			line = append(line, "--ttl", ttl.String())
+		}
+		cmd, stdout, log := command(t, line...)
+		_ = cmd.Run()
+		r = drill.Report{}
+		if json.Unmarshal(stdout.Bytes(), &r) == nil {
+			expectSchema(g, "drill", stdout.String())
+			late := len(r.Late) > 0 && time.Duration(r.LongestGap) > busyGap
+			if late && r.Overlap == 0 && !strings.Contains(log.String(), "led after a term") && tries < 3 {
+				t.Logf("this host is too busy for a TTL of %v: the longest pause was %v, %s", ttl, time.Duration(r.LongestGap), r.FailureReason())
+				continue
+			}
+		}
+		g.Expect(cmd.ProcessState.ExitCode()).To(Equal(code), log.String()+stdout.String())
+		g.Expect(r.TTL).To(Equal(ttl.Seconds()))
+		return r, log.String()
+	}
+}
+
 func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
@@ -49,14 +76,12 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	term, _ := leader.Term()
 	follower := candidate("staging-2")
 	g.Eventually(func() *election.Leader { return follower.Status().Leader }).ShouldNot(BeNil())
+	began := time.Now()
 	before, err := leader.Leader(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 
 	// The drill must create its own bucket even if --bucket names this one.
-	code, stdout, stderr := runBinary(t, "drill", "-s", f.Server.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2", "--rounds", "1", "--ttl", "3s", "--json")
-	g.Expect(code).To(Equal(cli.ExitOK), stderr)
-	var r drill.Report
-	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed())
+	r, _ := rehearse(t, cli.ExitOK, 3*time.Second, "-s", f.Server.URL(), "--bucket", cli.DefaultBucket, "--candidates", "2")
 	g.Expect(r.Embedded).To(BeFalse())
 	g.Expect(r.Terms).To(BeNumerically(">=", 4), "the drill injected all faults")
 
@@ -68,7 +93,7 @@ func TestADrillDoesNotDisturbElectionsInOtherBuckets(t *testing.T) {
 	g.Expect(after.Term).To(Equal(before.Term))
 	g.Expect(after.Instance).To(Equal(before.Instance))
 	g.Expect(after.Revision).To(BeNumerically(">", before.Revision), "the leader renewed during the drill")
-	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", r.DurationS/0.5+3), "only the leader wrote to the bucket")
+	g.Expect(after.Revision-before.Revision).To(BeNumerically("<=", time.Since(began).Seconds()/0.5+3), "only the leader wrote to the bucket")
 	g.Expect(streamsOf(t, f.Client)).To(ConsistOf("KV_" + cli.DefaultBucket))
 }
 
@@ -127,10 +152,7 @@ func TestADrillWritesItsResultEvenIfItCannotRemoveItsBucket(t *testing.T) {
 		}}},
 	})
 	url := strings.Replace(srv.ClientURL(), "://", "://u:p@", 1)
-	code, stdout, stderr := runBinary(t, "drill", "-s", url, "--candidates", "2", "--rounds", "1", "--ttl", "3s", "--json")
-	g.Expect(code).To(Equal(cli.ExitFailure), stderr)
+	r, stderr := rehearse(t, cli.ExitFailure, 3*time.Second, "-s", url, "--candidates", "2")
 	g.Expect(stderr).To(ContainSubstring("cannot remove bucket"))
-	var r drill.Report
-	g.Expect(json.Unmarshal([]byte(stdout), &r)).To(Succeed(), stdout)
 	g.Expect(r.Samples).To(BeNumerically(">", 0))
 }

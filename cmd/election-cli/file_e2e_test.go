@@ -94,13 +94,13 @@ const betweenReads = 20 * time.Microsecond
 func TestAReaderAlwaysSeesAWholeLeaderFileWhileItsHostLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	server := newFixture(t, 4*time.Second).Server
+	server := newFixture(t, 15*time.Second).Server
 	c, path, first := startLeaderFile(t, server.URL(), "--name", "web-1")
 	g := c.g
 	g.Expect(first.Name).To(Equal("web-1"))
 	g.Expect(first.Key).To(Equal("jobs"))
 	g.Expect(first.Bucket).To(Equal(cli.DefaultBucket))
-	g.Expect(first.TTLS).To(Equal(4.0))
+	g.Expect(first.TTLS).To(Equal(15.0))
 	g.Expect(first.Term).To(BeNumerically(">", 0))
 
 	expiries := map[time.Time]bool{}
@@ -148,7 +148,8 @@ func TestTheLeaderFileIsRemovedBeforeAnotherHostHasOne(t *testing.T) {
 func TestTheLeaderFileOfAStoppedProcessExpires(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	server := newFixture(t, 2*time.Second).Server
+	server := newFixture(t, 6*time.Second).Server
+	ledBefore(t, server.URL())
 	c, path, _ := startLeaderFile(t, server.URL())
 	g := c.g
 	g.Expect(c.cmd.Process.Signal(processes.SignalStop)).To(Succeed())
@@ -171,7 +172,8 @@ func TestTheLeaderFileOfAStoppedProcessExpires(t *testing.T) {
 func TestTheLeaderFileOfAKilledProcessExpiresAndTheNextStartRemovesIt(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	server := newFixture(t, 2*time.Second).Server
+	server := newFixture(t, 6*time.Second).Server
+	ledBefore(t, server.URL())
 	c, path, _ := startLeaderFile(t, server.URL())
 	g := c.g
 	g.Expect(c.cmd.Process.Kill()).To(Succeed())
@@ -190,7 +192,8 @@ func TestTheLeaderFileIsRemovedBeforeTheLeaseEndsWhenTheHostIsCutOff(t *testing.
 	inRealTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	server := newFixture(t, 3*time.Second).Server
+	server := newFixture(t, 6*time.Second).Server
+	ledBefore(t, server.URL())
 	link, url := linkTo(t, server.URL())
 	c, path, content := startLeaderFile(t, url)
 	for episode, inTime := 1, false; !inTime; episode++ { // a busy host may remove the file late, which is stale then

@@ -33,7 +33,7 @@ var failingFixes = map[string]func(*fixing){
 	},
 	"a candidate may not receive answers any more": func(f *fixing) {
 		cmd, _ := f.limitedCandidate("web-1")
-		f.awaitFailing("$KV.", "jobs")
+		f.findsThat(f.code, failing("$KV."), "jobs")
 		moved := candidatePermissions(func(verb, subject string) bool { return verb == "subscribe" && strings.HasPrefix(subject, "_INBOX") })
 		moved.Subscribe.Allow = append(moved.Subscribe.Allow, "_INBOX_web.>")
 		f.permit("limited", moved)
@@ -123,23 +123,15 @@ func (f *fixing) startLimited(name string, args ...string) (cmd *exec.Cmd, log *
 	return cmd, log
 }
 
-// awaitFailing waits until the finding says why requests fail.
-func (f *fixing) awaitFailing(why string, args ...any) {
-	f.T.Helper()
-	f.Eventually(func() (string, error) {
-		found, err := f.tryToFind(f.code, args...)
-		if found == nil {
-			return "", err
-		}
-		return found.Message, err
-	}).Should(And(ContainSubstring("requests of "), ContainSubstring(why)))
+// failing matches a finding that says why requests fail.
+func failing(why string) OmegaMatcher {
+	return And(ContainSubstring("requests of "), ContainSubstring(why))
 }
 
 // mendFailing is mend where the finding must say why requests fail.
 func (f *fixing) mendFailing(why string, follow func(fix string), args ...any) {
 	f.T.Helper()
-	f.awaitFailing(why, args...)
-	f.mend(follow, args...)
+	f.mendThat(failing(why), follow, args...)
 }
 
 // withoutAccountInfo has the commands run as an operator who may not ask for the limits of the account.

@@ -142,9 +142,8 @@ var serverTroubles = []struct {
 		name := s.followers()[0]
 		s.Expect(s.peers()).To(And(HaveLen(3), HaveKeyWithValue(name, HaveField("Offline", false))))
 		s.down(name)
-		s.mend(func(fix string) {
+		s.mendThat(HavePrefix("1 of 3 replicas are offline: "+name), func(fix string) {
 			s.Expect(s.peers()).To(HaveKeyWithValue(name, Or(HaveField("Offline", true), HaveField("Current", false))))
-			s.Expect(s.message("replicas-offline")).To(HavePrefix("1 of 3 replicas are offline: " + name))
 			s.Expect(fix).To(HavePrefix("start " + name + " again, or mend the network between the servers; "))
 			s.start(name)
 		})
@@ -171,8 +170,7 @@ var serverTroubles = []struct {
 		s.down(names...)
 		s.mend(func(fix string) {
 			s.Expect(fix).To(MatchRegexp(`^start those of its servers that are down, or mend the network between them \(n\d, n\d, n\d\): a majority elects a leader within 10s$`))
-			s.Expect(s.finds("replicas-offline")).To(MatchRegexp(`^start n\d and n\d again, or mend the network between the servers$`))
-			s.Expect(s.message("replicas-offline")).To(HavePrefix("2 of 3 replicas are offline"), "that which answers is not")
+			s.Expect(s.findsThat("replicas-offline", HavePrefix("2 of 3 replicas are offline"))).To(MatchRegexp(`^start n\d and n\d again, or mend the network between the servers$`))
 			s.Expect(s.lookUp("write-refused")).To(BeNil(), "that is not for want of a permission")
 			s.start(names[0])
 		})

@@ -71,8 +71,10 @@ var fixes = map[string]map[string]func(*fixing){
 			f.mend(func(fix string) {
 				f.Expect(fix).To(HavePrefix("run 'election-cli check jobs --as operator' as a user who may publish to "))
 				f.grant("asks-nobody", fix, 0)
-				_, stdout, _ := f.run(commands(fix)[0]...)
-				f.Expect(stdout).To(ContainSubstring("1 candidate answers, and none is ready"), "which the user did not learn before")
+				f.Eventually(func() string { // the answer may come too late
+					_, stdout, _ := f.run(commands(fix)[0]...)
+					return stdout
+				}).Should(ContainSubstring("1 candidate answers, and none is ready"), "which the user did not learn before")
 				f.candidates[0].Resume()
 			}, "jobs", "--as", "observer")
 		},
@@ -86,14 +88,14 @@ var fixes = map[string]map[string]func(*fixing){
 		},
 		"none is ready": func(f *fixing) {
 			f.heldBack("web-1")
-			f.mend(func(fix string) {
+			f.mendThat(ContainSubstring("none is ready"), func(fix string) {
 				f.runs(fix, "run 'election-cli candidates jobs', and see in the log of a candidate what holds it back")
 				f.candidates[0].Resume() // its program held it back
 			}, "jobs")
 		},
 		"a candidate is about to win": func(f *fixing) {
 			stop := f.answer("jobs", map[string]any{"name": "web-1", "instance": "i-web-1", "state": "candidate", "ready": true})
-			f.mend(func(fix string) {
+			f.mendThat(ContainSubstring("election-cli wait jobs"), func(fix string) {
 				stop()
 				f.campaign("web-1")
 				f.runs(fix, "run 'election-cli wait jobs --max-wait 13s'")
@@ -101,7 +103,7 @@ var fixes = map[string]map[string]func(*fixing){
 		},
 		"a candidate says that it leads": func(f *fixing) {
 			stop := f.answer("jobs", map[string]any{"name": "web-1", "instance": "i-web-1", "state": "leader"})
-			f.mend(func(fix string) {
+			f.mendThat(ContainSubstring("if this stays"), func(fix string) {
 				f.Expect(fix).To(HavePrefix("run 'election-cli check jobs' again; if this stays, run 'election-cli info': a replica is far behind"))
 				stop()
 				f.Put("jobs", clitest.LeaderRecord("web-1", nil)) // as the replica would have it
@@ -145,7 +147,7 @@ var fixes = map[string]map[string]func(*fixing){
 	}},
 	"leader-elect": {"a stand-down is not over": func(f *fixing) {
 		f.changeTTL(clitest.Timeout) // which leaves time to look
-		f.campaign("web-1", election.WithStandDown(8*time.Second))
+		f.campaign("web-1", election.WithStandDown(12*time.Second))
 		f.Eventually(f.candidates[0].State).Should(Equal(election.LeaderElectState))
 		f.mend(func(fix string) {
 			f.runs(fix, "wait for the end of its stand-down: 'election-cli wait jobs' returns then")
@@ -172,6 +174,7 @@ var fixes = map[string]map[string]func(*fixing){
 		},
 	},
 	"paused": {"a leader leads on": func(f *fixing) {
+		f.changeTTL(clitest.Timeout) // which a leader on a busy host outlasts
 		f.leads(f.campaign("web-1"))
 		f.ok("pause", "jobs")
 		f.mend(func(fix string) { f.runs(fix, "run 'election-cli resume jobs'") }, "jobs")
@@ -187,17 +190,22 @@ var fixes = map[string]map[string]func(*fixing){
 			}, "jobs")
 		},
 		"transfer to the instance": func(f *fixing) {
+			f.changeTTL(clitest.Timeout) // which a leader on a busy host outlasts
 			f.leads(f.campaign("web-1"))
 			second := f.campaign("web-1")
 			f.Expect(f.finds("same-name", "jobs")).To(HaveSuffix("or give 'transfer' the instance"))
 			var found []struct{ Instance, State string }
 			var other int
 			f.Eventually(func() int { // an answer may come too late
-				f.read(0, &found, "candidates", "jobs")
+				_, stdout, _ := f.run("candidates", "jobs", "--json")
+				f.must(json.Unmarshal([]byte(stdout), &found))
 				other = slices.IndexFunc(found, func(c struct{ Instance, State string }) bool { return c.State != "leader" })
 				return other
 			}).Should(BeNumerically(">=", 0))
-			f.ok("transfer", "jobs", "--to="+found[other].Instance)
+			f.Eventually(func() (code int) { // the second may take over too late
+				code, _, _ = f.run("transfer", "jobs", "--to="+found[other].Instance)
+				return code
+			}).Should(Equal(cli.ExitOK))
 			f.leads(second)
 		},
 	},
@@ -236,7 +244,7 @@ var fixes = map[string]map[string]func(*fixing){
 		"another is not ready": func(f *fixing) {
 			f.leads(f.campaign("web-1"))
 			second := f.heldBack("web-2")
-			f.mend(func(fix string) {
+			f.mendThat(ContainSubstring("is not ready"), func(fix string) {
 				f.runs(fix, "run 'election-cli candidates jobs', and see in the log of a candidate what holds it back")
 				second.Resume()
 			}, "jobs")
@@ -250,12 +258,11 @@ var fixes = map[string]map[string]func(*fixing){
 		}, "--interval", &interval)
 	}},
 	"expect-eviction": {"somebody deletes the key": func(f *fixing) {
-		first := f.campaign("web-1")
-		f.leads(first)
+		f.changeTTL(clitest.Timeout) // which a leader on a busy host outlasts
+		f.leads(f.campaign("web-1"))
 		second := f.campaign("web-2")
 		f.Expect(f.finds("expect-eviction", "jobs")).To(HavePrefix("have the leader resign instead"))
-		first.Pause() // else it may win again
-		f.ok("resign", "jobs")
+		handOver(f, f.run, "jobs", "web-1", "web-2", "resign", "jobs")
 		f.leads(second)
 	}},
 	"expect-crash": {"a leader crashes": func(f *fixing) {
@@ -444,9 +451,19 @@ func (f *fixing) lookUp(code string, args ...any) (found *checkup.ElectionFindin
 // finds expects a finding, and returns its fix.
 func (f *fixing) finds(code string, args ...any) (fix string) {
 	f.T.Helper()
+	return f.findsThat(code, Not(BeEmpty()), args...)
+}
+
+// findsThat expects a finding whose message and fix match, and returns its fix. The answer of a candidate may come too late for one look.
+func (f *fixing) findsThat(code string, says OmegaMatcher, args ...any) (fix string) {
+	f.T.Helper()
 	var found *checkup.ElectionFinding
-	f.Eventually(func() (_ any, err error) { found, err = f.tryToFind(code, args...); return found, err }).
-		WithTimeout(4*clitest.Timeout).ShouldNot(BeNil(), code) // a look may fail that a slow replica answers
+	f.Eventually(func() (text string, err error) {
+		if found, err = f.tryToFind(code, args...); found != nil {
+			text = found.Message + ". Fix: " + found.Fix
+		}
+		return text, err
+	}).WithTimeout(4*clitest.Timeout).Should(says, code) // a look may fail that a slow replica answers
 	f.found = true
 	f.T.Logf("%s: %s. Fix: %s", code, found.Message, found.Fix)
 	return found.Fix
@@ -463,7 +480,13 @@ func (f *fixing) message(code string, args ...any) string {
 // mend expects the finding, does what its fix says, and expects the finding to be gone.
 func (f *fixing) mend(follow func(fix string), args ...any) {
 	f.T.Helper()
-	follow(f.finds(f.code, args...))
+	f.mendThat(Not(BeEmpty()), follow, args...)
+}
+
+// mendThat is mend where the finding also depends on what candidates answer, and its message and fix must match.
+func (f *fixing) mendThat(says OmegaMatcher, follow func(fix string), args ...any) {
+	f.T.Helper()
+	follow(f.findsThat(f.code, says, args...))
 	f.Eventually(func() (any, error) { return f.tryToFind(f.code, args...) }).Should(BeNil(), "the trouble is over")
 }
 

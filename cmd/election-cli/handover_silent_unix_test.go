@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
+	"github.com/natscampaign/election"
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/events"
 	"github.com/natscampaign/election/internal/test/clitest"
@@ -27,7 +28,9 @@ func waitFor(g Gomega, stderr string) time.Duration {
 
 // A leader that hangs must not be evicted: it may lead on until its lease ends, and its successor leads sooner if nobody evicts it.
 func TestResignOfALeaderThatHangsSaysHowLongToWaitForTheNext(t *testing.T) {
-	f := startFleet(t, "web-2")
+	inRealTime(t)
+	t.Parallel()
+	f := newFleet(t, 30*time.Second, "web-2") // its lease outlasts the commands below
 	proctest.Stop(t, f.leader.cmd.Process.Pid)
 	const overdue = `(?m)^election-cli: "web-1" does not answer, and has not renewed for \S+: it is cut off or hangs\s`
 	const silent = `(?m)^election-cli: "web-1" does not answer: it is cut off, hangs, or cannot be asked\s`
@@ -56,8 +59,9 @@ func TestResignOfALeaderThatHangsSaysHowLongToWaitForTheNext(t *testing.T) {
 func TestResignOfALeaderThatCannotBeAskedSaysHowToReplaceIt(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newFixture(t, 10*time.Second)                       // a busy host loses no lease of it
-	e := clitest.Lead(t, f.Bucket.KeyValue, "web-1", "jobs") // which does not know its connection
+	f := newFixture(t, 10*time.Second)
+	// It does not know its connection. With this interval it loses no lease on a busy host.
+	e := clitest.Lead(t, f.Bucket.KeyValue, "web-1", "jobs", election.WithCampaignInterval(3*time.Second))
 	code, _, stderr := f.run("resign", "jobs", "--force")
 	f.Expect(code).To(Equal(cli.ExitNegative))
 	f.Expect(stderr).To(MatchRegexp(`If 'election-cli info jobs' shows that it has renewed, it cannot be asked: stop process \d+ on \S+, or run 'election-cli evict jobs'\n$`))

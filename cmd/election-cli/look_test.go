@@ -83,7 +83,7 @@ func TestTheHelpDocumentsTheJSONFieldsOfAnElection(t *testing.T) {
 
 func TestInfoOfAnElectionShowsTheTokenOfItsLeader(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, 10*time.Second)
+	f := newFixture(t, clitest.LongTTL)
 	term, _ := clitest.Lead(t, f.Bucket, "web-1", "jobs", election.WithMetadata(map[string]string{"zone": "b"})).Term()
 
 	var found look.ElectionInfo

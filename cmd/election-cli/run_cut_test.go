@@ -84,7 +84,8 @@ func (f *runFixture) earliestExpiry(ttl time.Duration) time.Duration {
 func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 2*time.Second, "--stop-timeout", "1s")
+	const ttl = 10 * time.Second
+	f := newRunFixture(t, ttl, "--stop-timeout", "3s")
 	self, err := os.Executable()
 	f.Expect(err).NotTo(HaveOccurred())
 	var shortest, longest time.Duration
@@ -98,10 +99,10 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 		f.awaitText("one", "\n")
 		f.Expect(two.cmd.Start()).To(Succeed())
 		if i > 0 { // cut the link at a random time between two renewals
-			time.Sleep(rand.N(2 * time.Second))
+			time.Sleep(rand.N(ttl / 4))
 		}
 		link.Cut()
-		expiry := f.earliestExpiry(2 * time.Second)
+		expiry := f.earliestExpiry(ttl)
 		f.awaitText("two", "\n")
 		link.Heal()
 		for _, w := range []*invocation{one, two} {
@@ -127,7 +128,7 @@ func TestAProgramIsDeadBeforeAnotherStartsWhenItsLinkIsCut(t *testing.T) {
 func TestProgramInSignalModeIsNotifiedOfALossBeforeAnotherLeads(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f := newRunFixture(t, 5*time.Second, "--interval", "1s")
+	f := newRunFixture(t, 10*time.Second, "--interval", "1s")
 	link, url := linkTo(f.T, f.url)
 	script := `trap "echo $0 won >>notified" USR1; trap "echo $0 lost >>notified" USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done`
 	one := f.prepareWithServer(url, "--on-lost=signal", "jobs", "--", "bash", "-c", script, "one")

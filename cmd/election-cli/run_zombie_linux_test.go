@@ -100,8 +100,8 @@ func TestRunDoesNotWaitForZombies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newLongLeaseFixture(t)
-			w := f.prepare("--grace", "4s", "jobs", "--", "bash", "-c",
+			f := newRunFixture(t, 30*time.Second, "--interval", "1s")
+			w := f.prepare("--grace", "9s", "jobs", "--", "bash", "-c",
 				`sleep 0.01 & echo $! >zombie; echo $PPID >run; echo $$ >pid; exec sleep 1000`).withoutReaper()
 			f.Expect(w.cmd.Start()).To(Succeed())
 			zombie := f.pidIn("zombie")
@@ -109,7 +109,7 @@ func TestRunDoesNotWaitForZombies(t *testing.T) {
 			from := time.Now()
 			f.Expect(end(f)).To(Succeed())
 			f.Expect(w.exitCode()).To(BeNumerically(">", supervise.ExitSignal), w.stderr.String())
-			f.Expect(time.Since(from)).To(BeNumerically("<", 4*time.Second), "sooner than the grace: %s", w.stderr)
+			f.Expect(time.Since(from)).To(BeNumerically("<", 9*time.Second), "sooner than the grace: %s", w.stderr)
 			f.Expect(w.stderr.String()).NotTo(ContainSubstring("left behind"))
 		})
 	}

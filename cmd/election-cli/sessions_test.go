@@ -85,22 +85,21 @@ func TestKeysOfSessionsAreShownAndOperated(t *testing.T) {
 	s.Expect([]any{info.Sessions, info.TTLS, len(info.Elections)}).To(Equal([]any{true, sessionsTTL.Seconds(), 2}))
 	_, stdout, _ := s.run("info")
 	s.Expect(stdout).To(And(ContainSubstring("Elections: 2, led by 1 session\n"), Not(ContainSubstring("Releases"))))
-	s.Eventually(func() (candidates []look.Candidate) { // an answer may come too late
-		s.read(&candidates, "candidates", "one")
-		return candidates
+	s.Eventually(func() (candidates []look.Candidate, err error) { // an answer may come too late
+		_, stdout, _ := s.run("candidates", "one", "--json")
+		err = json.Unmarshal([]byte(stdout), &candidates)
+		return candidates, err
 	}).Should(HaveLen(2))
 	var checked struct{ Findings []checkup.ElectionFinding }
 	s.read(&checked, "check", "one", "--as", "observer")
 	s.Expect(checked.Findings).To(HaveLen(1))
 	s.Expect(checked.Findings[0].Code).To(Equal("session-keys"))
 
-	code, stdout, stderr := s.run("transfer", "one", "--to", "b")
-	s.Expect(code).To(Equal(cli.ExitOK), stderr)
-	s.Expect(stdout).To(HavePrefix(`"a" has handed over "one" to "b", term `))
-	s.Expect(resign(s, s.run, "two")).To(HavePrefix(`"a" has handed over "two" to "b", term `))
+	handOver(s, s.run, "one", "a", "b", "transfer", "one", "--to", "b")
+	handOver(s, s.run, "two", "a", "b", "resign", "two")
 	s.Eventually(func() int { return b.Status().Led }).Should(Equal(2))
 
-	code, stdout, stderr = s.run("evict", "one", "--force")
+	code, stdout, stderr := s.run("evict", "one", "--force")
 	s.Expect(code).To(Equal(cli.ExitOK), stderr)
 	s.Expect(stdout).To(HavePrefix(`Evicted "b" from "one", term `))
 	s.Eventually(func() int { return b.Status().Led }).Should(Equal(1))

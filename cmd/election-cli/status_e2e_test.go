@@ -21,7 +21,7 @@ import (
 func TestACampaignServesItsStatusPage(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	s := startServing(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "6s", "--interval", "500ms", "--status", ":0", "--metrics", "127.0.0.1:0")
+	s := startServing(t, "campaign", "jobs", "--name", "web-1", "--embedded", "--ttl", "10s", "--interval", "500ms", "--status", ":0", "--metrics", "127.0.0.1:0")
 	metrics, url := s.url("Metrics are served"), s.url("Serving the status page")
 	s.g.Expect(url).To(HavePrefix("http://127.0.0.1:"))
 	s.g.Eventually(fetch(url + "leader")).Should(And(HavePrefix("200"), ContainSubstring(`"is_leader":true`)))
@@ -59,7 +59,7 @@ type feed struct {
 // openFeed opens the server-sent events at a URL, until the test ends.
 func openFeed(t *testing.T, g Gomega, url string) *feed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), clitest.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*clitest.Timeout)
 	t.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -87,7 +87,7 @@ func (f *feed) next() string {
 func TestTheDashboardListsAllElectionsOfTheBucketAndSendsOnlyChanges(t *testing.T) {
 	skipWithoutInterrupts(t)
 	t.Parallel()
-	f := newFixture(t, clitest.LongTTL)
+	f := newFixture(t, 5*clitest.LongTTL) // a busy host takes long for all these writes
 	key := func(i int) string { return fmt.Sprintf("job-%03d", i) }
 	for i := range 500 {
 		f.Put(key(i), clitest.LeaderRecord("web-1", nil))

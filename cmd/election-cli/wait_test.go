@@ -71,16 +71,16 @@ func (f *fixture) waitForWatcher() {
 }
 
 // longEnough is how long wait may take to learn that its condition does not hold, on a busy host.
-const longEnough = "5s"
+const longEnough = "8s"
 
 func TestWaitExits124AfterMaxWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, clitest.LongTTL)
 	for want, args := range map[string][]string{
-		`"jobs" did not get a leader within 5s; 'election-cli check jobs' says why`:           {"jobs"},
-		`"jobs" did not get the leader "web-2" within 5s; 'election-cli check jobs' says why`: {"jobs", "--leader", "web-2"},
-		`"jobs" did not become vacant within 5s` + "\n":                                       {"jobs", "--vacant"},
-		`"nobody-there" did not get a leader within 5s`:                                       {"nobody-there"},
+		`"jobs" did not get a leader within 8s; 'election-cli check jobs' says why`:           {"jobs"},
+		`"jobs" did not get the leader "web-2" within 8s; 'election-cli check jobs' says why`: {"jobs", "--leader", "web-2"},
+		`"jobs" did not become vacant within 8s` + "\n":                                       {"jobs", "--vacant"},
+		`"nobody-there" did not get a leader within 8s`:                                       {"nobody-there"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -108,7 +108,7 @@ func TestWaitSaysThatTheElectionIsPaused(t *testing.T) {
 			code, _, stderr := f.run(append([]string{"wait", "--max-wait", longEnough}, args...)...)
 			g.Expect(code).To(Equal(supervise.ExitTimedOut))
 			paused := `paused since \S+ \S+ by \S+, and no candidate campaigns until 'election-cli resume ` + args[0] + `'\n`
-			g.Expect(stderr).To(MatchRegexp(`^"` + args[0] + `" is ` + paused + `election-cli: .* within 5s: it is ` + paused + `$`))
+			g.Expect(stderr).To(MatchRegexp(`^"` + args[0] + `" is ` + paused + `election-cli: .* within 8s: it is ` + paused + `$`))
 		})
 	}
 	for _, args := range [][]string{{"jobs"}, {"jobs", "--leader", "web-1"}, {"ghost", "--vacant"}} {

@@ -61,13 +61,6 @@ func (p *process) leads() {
 	p.next(events.Leading)
 }
 
-// ledBefore has somebody lead the election jobs, and release its key: then nobody has to stand down for a part of a long TTL.
-func ledBefore(t *testing.T, url string) {
-	t.Helper()
-	code, _, stderr := runBinary(t, "run", "jobs", "--no-wait", "--no-witness", "--stand-down", "0s", "-s", url, "--", "true")
-	NewWithT(t).Expect(code).To(Equal(cli.ExitOK), stderr)
-}
-
 func TestKilledCampaignIsReplacedThoughItsLeaseGoesOn(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the witness starts after the campaign: %v", late), func(t *testing.T) {
@@ -122,7 +115,8 @@ func TestCampaignThatStopsInOrderLeavesTheWitnessNothingToRelease(t *testing.T) 
 func TestNoOtherHostLeadsWhileTheLeaderFileOfAKilledProcessIsFresh(t *testing.T) {
 	inRealTime(t)
 	t.Parallel()
-	f, socket := newFixture(t, 4*time.Second), socketPath(t)
+	f, socket := newFixture(t, 10*time.Second), socketPath(t)
+	ledBefore(t, f.Server.URL())
 	startWitness(t, f.Server.URL(), socket)
 	left, other := filepath.Join(t.TempDir(), "leader.json"), filepath.Join(t.TempDir(), "leader.json")
 	one := startWatched(t, f.Server.URL(), socket, "web-1", "file", "jobs", left)

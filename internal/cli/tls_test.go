@@ -14,7 +14,7 @@ import (
 func TestErrorSaysWhichSideWantsTheTLSHandshakeFirst(t *testing.T) {
 	cert, authority := natstest.Certificate(t)
 	start := func(first bool) string {
-		s := natstest.StartNode(t, "secure", &server.Options{TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, TLSHandshakeFirst: first, TLSTimeout: 5})
+		s := natstest.StartNode(t, "secure", &server.Options{TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, TLSHandshakeFirst: first, TLSTimeout: timeLimit.Seconds()})
 		return "nats://" + s.Addr().String()
 	}
 	demanding, usual := start(true), start(false)
@@ -29,7 +29,7 @@ func TestErrorSaysWhichSideWantsTheTLSHandshakeFirst(t *testing.T) {
 		{usual, true, "leave out --tlsfirst"},
 	} {
 		g := NewWithT(t)
-		flags := ConnectionFlags{Server: c.server, TLSCA: authority, tlsFirst: c.first, NoContext: true, Timeout: 10 * time.Second}
+		flags := ConnectionFlags{Server: c.server, TLSCA: authority, tlsFirst: c.first, NoContext: true, Timeout: timeLimit}
 		if c.server == demanding && !c.first {
 			flags.Timeout = time.Second // the client is to give up
 		}
