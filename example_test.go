@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/natscampaign/election"
-	"github.com/natscampaign/election/internal/record"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -84,7 +83,7 @@ func ExampleTerm_Token() {
 // once.
 func connect(key string) (bucket *election.Bucket, shutdown func()) {
 	s, stop := natstest.RunServer()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -93,16 +92,15 @@ func connect(key string) (bucket *election.Bucket, shutdown func()) {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	bucket, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 2 * time.Second, Storage: jetstream.MemoryStorage})
+	bucket, err = election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 20 * time.Second, Storage: jetstream.MemoryStorage})
 	if err != nil {
 		log.Fatal(err)
 	}
-	stream, err := js.Stream(ctx, "KV_ELECTIONS")
+	previous, err := election.NewElection("host-0", key, bucket, election.WithSplay(0), election.WithStandDown(0))
 	if err != nil {
 		log.Fatal(err)
 	}
-	release := record.Record{Name: "host-0", Instance: "0", Attempt: "0.1", BucketCreated: stream.CachedInfo().Created, Released: time.Now()}
-	if _, err := bucket.Create(ctx, key, release.Encode()); err != nil {
+	if err := previous.Run(ctx, func(context.Context, election.Term) error { return nil }); err != nil {
 		log.Fatal(err)
 	}
 	return bucket, func() { nc.Close(); stop() }

@@ -16,14 +16,14 @@ import (
 
 // An operator asks who the candidates are, and moves leadership to one of them, in order.
 func Example() {
-	bucket, shutdown := connect(2 * time.Second)
+	bucket, shutdown := connect(20 * time.Second)
 	defer shutdown()
 	ctx := context.Background()
 	operator, err := admin.New(bucket)
 	must(err)
 
 	for i, name := range []string{"host-1", "host-2"} {
-		candidate, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0), election.WithCampaignInterval(200*time.Millisecond))
+		candidate, err := election.NewElection(name, "scheduler", bucket, election.WithSplay(0), election.WithStandDown(time.Second))
 		must(err)
 		go func() { must(candidate.Start(ctx)) }()       // on a host each, usually
 		defer func() { must(candidate.Shutdown(ctx)) }() // releases the key
@@ -76,7 +76,7 @@ func ExampleCheck() {
 // connect connects to NATS and makes a bucket for elections, as any program does.
 func connect(ttl time.Duration) (*election.Bucket, func()) {
 	s, stop := natstest.RunServer()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(2*time.Second))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(2*time.Second))
 	must(err)
 	js, err := jetstream.New(nc)
 	must(err)

@@ -18,7 +18,7 @@ func Example() {
 	s, shutdown := natstest.RunServer()
 	defer shutdown()
 	defer setenv(map[string]string{
-		"ELECTION_NAME": "host-1", "ELECTION_KEY": "scheduler", "ELECTION_TTL": "1s", "ELECTION_SPLAY": "0s",
+		"ELECTION_NAME": "host-1", "ELECTION_KEY": "scheduler", "ELECTION_TTL": "20s", "ELECTION_STAND_DOWN": "1s", "ELECTION_SPLAY": "0s",
 	})()
 
 	ctx := context.Background()

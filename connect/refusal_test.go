@@ -53,7 +53,7 @@ func TestConnectionOutlastsRefusalsOfItsCredentials(t *testing.T) {
 	for n := range 2 {
 		g.Eventually(e.IsLeader, "20s", "10ms").Should(BeTrue())
 		reload("other") // a mistake in the configuration, or a rotation
-		g.Eventually(func() int { return log.count("refuses the credentials") }, "10s", "10ms").Should(Equal(n + 1))
+		g.Eventually(func() int { return log.count("refuses the credentials") }, "20s", "10ms").Should(Equal(n + 1))
 		refused := c.NATS.Stats().Reconnects
 		g.Eventually(func() uint64 { return c.NATS.Stats().Reconnects - refused }, "20s", "10ms").Should(BeNumerically(">=", 3), "it goes on trying")
 		reload("a", "other")

@@ -45,7 +45,7 @@ func (g *ground) rival(name string) election.Term {
 
 func (g *ground) stepDown() {
 	g.Helper()
-	_, err := g.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, 5*time.Second)
+	_, err := g.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, unhurried)
 	g.Expect(err).NotTo(HaveOccurred())
 }
 

@@ -61,7 +61,7 @@ func newGround(t *testing.T, ttl time.Duration, change ...func(*jetstream.Stream
 	nc := g.cluster.Connect(t)
 	g.cluster.Bucket(t, nc, ttl, natstest.WithMarkers)
 	var err error
-	g.js, err = jetstream.New(nc)
+	g.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(unhurried))
 	g.Expect(err).NotTo(HaveOccurred())
 	cfg := jetstream.StreamConfig{Name: streamName, Subjects: []string{"orders.>"}, Replicas: 3}
 	for _, f := range change {
@@ -95,7 +95,7 @@ func (g *ground) reports(fleet int) func(event, key, token string) {
 // until waits until a condition holds for every key.
 func (g *ground) until(what string, is func(key string) bool) {
 	g.Helper()
-	for limit := time.After(time.Minute); ; {
+	for limit := time.After(5 * time.Minute); ; {
 		g.mu.Lock()
 		left := []string{}
 		for _, key := range g.keys {
@@ -161,7 +161,7 @@ func (g *ground) play(fail func(fleet int) (mend func())) {
 		})
 		played += led
 	}
-	g.Eventually(g.refusals).WithTimeout(time.Minute).Should(BeNumerically(">=", played), "every late writer goes on until it is refused")
+	g.Eventually(g.refusals).WithTimeout(5*time.Minute).Should(BeNumerically(">=", played), "every late writer goes on until it is refused")
 	g.Logf("%d episodes in %v, %d late writes refused", played, time.Since(began).Round(time.Second), g.refusals())
 	v, err := judge(ctx, g.js)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -258,7 +258,7 @@ func runAsLeader() bool {
 	flag.Parse()
 	var printing sync.Mutex
 	err := func() error {
-		nc, err := nats.Connect(servers, nats.ReconnectBufSize(-1), nats.MaxReconnects(-1))
+		nc, err := nats.Connect(servers, nats.Timeout(unhurried), nats.ReconnectBufSize(-1), nats.MaxReconnects(-1))
 		if err != nil {
 			return err
 		}

@@ -173,7 +173,7 @@ func ExampleGuard() {
 // connect brings up a server in this process, in place of a fleet's, with three amounts in a queue, and a candidate.
 func connect(name string) (js jetstream.JetStream, candidate *election.Election, shutdown func()) {
 	s, stop := natstest.RunServer()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second))
 	check(err)
 	js, err = jetstream.New(nc)
 	check(err)
@@ -191,9 +191,9 @@ func connect(name string) (js jetstream.JetStream, candidate *election.Election,
 		_, err = js.Publish(ctx, "amounts", []byte(amount))
 		check(err)
 	}
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: time.Second, Storage: jetstream.MemoryStorage})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 20 * time.Second, Storage: jetstream.MemoryStorage})
 	check(err)
-	candidate, err = election.NewElection(name, "adder", bucket, election.WithSplay(0))
+	candidate, err = election.NewElection(name, "adder", bucket, election.WithSplay(0), election.WithStandDown(time.Second))
 	check(err)
 	return js, candidate, func() { nc.Close(); stop() }
 }

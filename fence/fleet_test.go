@@ -56,7 +56,9 @@ func startFleet(name string, nc *nats.Conn, keys []string, report func(event, ke
 	}
 	f := &fleet{js: js, report: report}
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	bucket, err := js.KeyValue(f.ctx, natstest.BucketName)
+	opening, cancel := context.WithTimeout(f.ctx, unhurried)
+	defer cancel()
+	bucket, err := js.KeyValue(opening, natstest.BucketName)
 	if err != nil {
 		return nil, err
 	}

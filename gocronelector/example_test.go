@@ -18,7 +18,7 @@ import (
 func Example() {
 	s, shutdown := natstest.RunServer() // an application connects to its own
 	defer shutdown()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -28,13 +28,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: time.Second})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 20 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	won := make(chan struct{})
-	e, err := election.NewElection("host-1", "jobs", bucket, election.WithSplay(0), election.OnWon(func() { close(won) }))
+	e, err := election.NewElection("host-1", "jobs", bucket, election.WithSplay(0), election.WithStandDown(time.Second), election.OnWon(func() { close(won) }))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func ExampleGroup_Run() {
 	var members []*group.Group
 	var ended []chan error
 	for _, name := range []string{"web-1", "web-2"} {
-		g, err := group.New(name, "shards", shards, bucket)
+		g, err := group.New(name, "shards", shards, bucket, group.WithElectionOptions(election.WithStandDown(time.Second)))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -44,6 +44,9 @@ func ExampleGroup_Run() {
 
 	members[0].Stop()
 	fmt.Println("web-1 has left:", <-ended[0])
+	for len(members[1].Keys()) < 4 {
+		time.Sleep(10 * time.Millisecond)
+	}
 	fmt.Println("web-2 leads", members[1].Keys())
 
 	members[1].Stop()
@@ -59,12 +62,12 @@ func ExampleGroup_Run() {
 // connect connects to NATS and makes a bucket for elections, as any program does.
 func connect() (*election.Bucket, func()) {
 	s, stop := natstest.RunServer()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.ReconnectBufSize(-1))
 	check(err)
 	js, err := jetstream.New(nc)
 	check(err)
 	bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{
-		Name: "ELECTIONS", TTL: time.Second, Storage: jetstream.MemoryStorage,
+		Name: "ELECTIONS", TTL: 20 * time.Second, Storage: jetstream.MemoryStorage,
 	})
 	check(err)
 	return bucket, func() { nc.Close(); stop() }

@@ -18,7 +18,7 @@ import (
 func Example() {
 	s, shutdown := natstest.RunServer() // an application connects to its own
 	defer shutdown()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -28,12 +28,12 @@ func Example() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "LOCKS", TTL: time.Second})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "LOCKS", TTL: 20 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	m, err := mutex.New("host-1", "migration", bucket)
+	m, err := mutex.New("host-1", "migration", bucket, election.WithStandDown(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func Example() {
 
 	events, err := observer.Observe(ctx, "scheduler") // without keys: all elections of the bucket
 	check(err)
-	candidate, err := election.NewElection("host-1", "scheduler", bucket, election.WithSplay(0))
+	candidate, err := election.NewElection("host-1", "scheduler", bucket, election.WithSplay(0), election.WithStandDown(time.Second))
 	check(err)
 	ended := make(chan error, 1)
 	go func() { ended <- candidate.Start(ctx) }() // on another host, usually
@@ -55,11 +55,11 @@ func Example() {
 // connect connects to NATS and makes a bucket for elections, as any program does.
 func connect() (*election.Bucket, func()) {
 	s, stop := natstest.RunServer()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.ReconnectBufSize(-1))
 	check(err)
 	js, err := jetstream.New(nc)
 	check(err)
-	bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: "ELECTIONS", TTL: time.Second})
+	bucket, err := election.CreateBucket(context.Background(), js, election.BucketConfig{Name: "ELECTIONS", TTL: 20 * time.Second})
 	check(err)
 	return bucket, func() { nc.Close(); stop() }
 }

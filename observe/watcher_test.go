@@ -27,7 +27,7 @@ func TestObserverLosesNoChangeOverARestartOfTheServer(t *testing.T) {
 				g := NewWithT(t)
 				s := natstest.StartTCP(t)
 				nc := s.Connect(t)
-				bucket := s.Bucket(t, nc, 2*time.Second)
+				bucket := s.Bucket(t, nc, 5*time.Second)
 				_, err := bucket.Put(t.Context(), key, []byte("a"))
 				g.Expect(err).NotTo(HaveOccurred())
 				js, err := jetstream.New(nc)

@@ -19,7 +19,7 @@ import (
 func Example() {
 	s, shutdown := natstest.RunServer() // an application connects to its own
 	defer shutdown()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second), nats.ReconnectBufSize(-1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,12 +29,12 @@ func Example() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "LOCKS", TTL: 2 * time.Second})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "LOCKS", TTL: 20 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	imports, err := semaphore.New("host-1", "imports", 2, bucket, election.WithCampaignInterval(100*time.Millisecond))
+	imports, err := semaphore.New("host-1", "imports", 2, bucket, election.WithStandDown(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

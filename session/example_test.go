@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,7 +18,7 @@ import (
 func Example() {
 	server, shutdown := natstest.RunServer() // an application connects to its own
 	defer shutdown()
-	nc, err := nats.Connect("", nats.InProcessServer(server))
+	nc, err := nats.Connect("", nats.InProcessServer(server), nats.Timeout(20*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,14 +23,15 @@ func TestWorkEndsWithTheLeaseThoughNothingCanBeWrittenToTheServer(t *testing.T) 
 	var link natstest.Stuck
 	js, err := jetstream.New(natstest.StartTCP(t).Connect(t, nats.SetCustomDialer(&link)))
 	g.Expect(err).NotTo(HaveOccurred())
-	s, err := session.Open(ctx, js, session.Config{Bucket: "S", Name: "a", TTL: time.Second, Storage: jetstream.MemoryStorage})
+	s, err := session.Open(ctx, js, session.Config{Bucket: "S", Name: "a", TTL: 5 * time.Second, Storage: jetstream.MemoryStorage})
 	g.Expect(err).NotTo(HaveOccurred())
 	e, err := s.Election("k")
 	g.Expect(err).NotTo(HaveOccurred())
 	works, ended := make(chan struct{}), make(chan error)
+	begin := sync.OnceFunc(func() { close(works) })
 	go func() {
 		_ = e.Run(ctx, func(ctx context.Context, _ election.Term) error {
-			close(works)
+			begin()
 			<-ctx.Done()
 			ended <- context.Cause(ctx)
 			return nil
@@ -67,17 +69,17 @@ func TestSessionIsOpenedThoughThereIsMoreToReadThanARequestMayTake(t *testing.T)
 		g.Expect(err).NotTo(HaveOccurred())
 		return js
 	}
-	js, cfg := connect(), session.Config{Bucket: "S", Name: "a", TTL: time.Second, Storage: jetstream.MemoryStorage}
+	js, cfg := connect(), session.Config{Bucket: "S", Name: "a", TTL: 5 * time.Second, Storage: jetstream.MemoryStorage}
 	first, err := session.Open(ctx, js, cfg)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(first.Close(ctx)).To(Succeed())
 	released := record.Record{Name: "old", Instance: "old", Attempt: record.NewID(), Released: time.Now()}
-	for i := range 1000 {
+	for i := range 5000 {
 		_, err := js.PublishAsync(fmt.Sprint("$KV.S.c.old-", i), released.Encode(), jetstream.WithExpectLastSequencePerSubject(0))
 		g.Expect(err).NotTo(HaveOccurred())
 	}
 	g.Eventually(js.PublishAsyncComplete(), time.Minute).Should(BeClosed())
-	within, cancel := context.WithTimeout(ctx, 20*time.Second)
+	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	s, err := session.Open(within, connect(nats.SetCustomDialer(slow{})), cfg)
 	g.Expect(err).NotTo(HaveOccurred())

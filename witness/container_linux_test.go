@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -17,20 +18,14 @@ func TestProgramThatIsProcessOneOfAContainerIsReplacedWhenItDies(t *testing.T) {
 	for _, way := range []witnesstest.Way{witnesstest.Kill, witnesstest.Panic, witnesstest.Exit, witnesstest.Segfault} {
 		t.Run(string(way), func(t *testing.T) {
 			t.Parallel()
-			g := NewWithT(t)
-			f := newFleet(t, longTTL)
-			p := witnesstest.Start(t, f.program(), inNamespace)
-			g.Expect(p.PID).To(BeNumerically(">", 1))
-			wins := f.successor("elections", "key-0")
-			if way == witnesstest.Kill {
-				g.Expect(syscall.Kill(childOf(t, p.Command.Process.Pid), syscall.SIGKILL)).To(Succeed())
-			} else {
-				p.Die(t, way)
-			}
-			takesOver(t, p, wins)
-			g.Eventually(p.Exited()).WithTimeout(patience).Should(BeClosed())
 			want := map[witnesstest.Way]int{witnesstest.Kill: 128 + 9, witnesstest.Panic: 2, witnesstest.Exit: 1, witnesstest.Segfault: 2}[way]
-			g.Expect(p.Command.ProcessState.ExitCode()).To(Equal(want), "process 1 exits as the program did")
+			replacedAsChildOfProcessOne(t, false, want, func(p *witnesstest.Program) {
+				if way == witnesstest.Kill {
+					NewWithT(t).Expect(syscall.Kill(childOf(t, p.Command.Process.Pid), syscall.SIGKILL)).To(Succeed())
+				} else {
+					p.Die(t, way)
+				}
+			})
 		})
 	}
 }
@@ -38,17 +33,34 @@ func TestProgramThatIsProcessOneOfAContainerIsReplacedWhenItDies(t *testing.T) {
 func TestProcessOneForwardsSignalsAndReapsWhatTheProgramLeavesBehind(t *testing.T) {
 	skipUnlessRoot(t)
 	t.Parallel()
+	replacedAsChildOfProcessOne(t, true, 128+15, func(p *witnesstest.Program) {
+		p.Left = 0 // its number is that in the namespace, which ends with the program
+		NewWithT(t).Expect(p.Command.Process.Signal(syscall.SIGTERM)).To(Succeed(), "which nothing catches, and which kills no process 1 by itself")
+	})
+}
+
+// replacedAsChildOfProcessOne has a program die whose witness is process 1, and expects that another candidate leads, and that process 1 exits as the
+// program did. Process 1 exits after 2 s even if the release takes longer: where it may have done so on a busy host, another program dies.
+func replacedAsChildOfProcessOne(t *testing.T, leave bool, want int, die func(p *witnesstest.Program)) {
+	t.Helper()
 	g := NewWithT(t)
-	f := newFleet(t, longTTL)
-	c := f.program()
-	c.Leave = true
-	p := witnesstest.Start(t, c, inNamespace)
-	wins := f.successor("elections", "key-0")
-	p.Left = 0 // its number is that in the namespace, which ends with the program
-	g.Expect(p.Command.Process.Signal(syscall.SIGTERM)).To(Succeed(), "which nothing catches, and which kills no process 1 by itself")
-	takesOver(t, p, wins)
-	g.Eventually(p.Exited()).WithTimeout(patience).Should(BeClosed())
-	g.Expect(p.Command.ProcessState.ExitCode()).To(Equal(128 + 15))
+	for tries := 5; ; tries-- {
+		f := newFleet(t, longTTL)
+		c := f.program()
+		c.Leave = leave
+		p := witnesstest.Start(t, c, inNamespace)
+		g.Expect(p.PID).To(BeNumerically(">", 1))
+		wins := f.successor("elections", "key-0")
+		dies := time.Now()
+		die(p)
+		g.Eventually(p.Exited()).WithTimeout(patience).Should(BeClosed())
+		took := time.Since(dies)
+		g.Expect(p.Command.ProcessState.ExitCode()).To(Equal(want), "process 1 exits as the program did")
+		if took < 2*time.Second || tries == 1 {
+			takesOver(t, p, wins)
+			return
+		}
+	}
 }
 
 func TestProgramThatTheKernelKillsForItsMemoryIsReplaced(t *testing.T) {

@@ -32,7 +32,7 @@ func Example() {
 	s, shutdown := natstest.RunServer()
 	defer shutdown()
 	ctx := context.Background()
-	nc, err := nats.Connect("", nats.InProcessServer(s)) // or dial(ctx)
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(20*time.Second)) // or dial(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -41,11 +41,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: time.Second})
+	bucket, err := election.CreateBucket(ctx, js, election.BucketConfig{Name: "ELECTIONS", TTL: 20 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
-	e, err := election.NewElection("host-1", "scheduler", bucket, w.Option(), election.WithSplay(0))
+	e, err := election.NewElection("host-1", "scheduler", bucket, w.Option(), election.WithSplay(0), election.WithStandDown(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func newFleet(t testing.TB, ttl time.Duration, buckets ...string) *fleet {
 func fleetOf(t testing.TB, url string, ttl time.Duration, replicas int, buckets ...string) *fleet {
 	t.Helper()
 	g := NewWithT(t)
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.Timeout(patience), nats.MaxReconnects(-1))
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(nc.Close)
 	if len(buckets) == 0 {
@@ -253,6 +253,7 @@ func TestWitnessThatIsStoppedOrCutOffCostsTheLeaseAndNoMore(t *testing.T) {
 			g := NewWithT(t)
 			f := newFleet(t, ttl)
 			c := f.program()
+			c.Interval = ttl / 4 // most of the lease is left whenever the program dies
 			after := hinder(t, &c)
 			p := witnesstest.Start(t, c)
 			wins := f.successor("elections", "key-0")
@@ -297,7 +298,7 @@ func (f *fleet) hostWitness(path string) (watched <-chan struct{}) {
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	NewWithT(f).Expect(err).NotTo(HaveOccurred())
 	log := &hostLog{watched: make(chan struct{}, 100)}
-	h := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url) }, nil,
+	h := iwitness.NewHost(func(context.Context) (*nats.Conn, error) { return nats.Connect(f.url, nats.Timeout(patience)) }, nil,
 		slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

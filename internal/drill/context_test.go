@@ -8,6 +8,7 @@ import (
 
 	"github.com/natscampaign/election/internal/cli"
 	"github.com/natscampaign/election/internal/cli/embedded"
+	"github.com/natscampaign/election/internal/test/clitest"
 	"github.com/natscampaign/election/internal/test/natstest"
 )
 
@@ -17,7 +18,7 @@ func TestADrillConnectsToItsEmbeddedServerEvenIfAContextIsSelected(t *testing.T)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
 	natstest.KeepContext(t, "far", `{"url":"nats://h:1","socks_proxy":"socks5://p:1","jetstream_domain":"hub","user":"u","password":"p"}`, true)
-	flags := cli.FlagsForServer(e.URL(), time.Second)
+	flags := cli.FlagsForServer(e.URL(), clitest.Timeout)
 	s, err := flags.Connect(requireDirectConnection)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer s.Conn.Close()

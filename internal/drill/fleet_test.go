@@ -55,6 +55,6 @@ func TestAFleetCannotConnectWithoutTheBucket(t *testing.T) {
 	e, err := embedded.Start(embedded.Config{})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer e.Stop()
-	_, err = newFleet(t.Context(), cli.FlagsForServer(e.URL(), time.Second), "NONE", 2)
+	_, err = newFleet(t.Context(), cli.FlagsForServer(e.URL(), clitest.Timeout), "NONE", 2)
 	g.Expect(err).To(MatchError(And(ContainSubstring("candidate-1"), ContainSubstring("NONE"))))
 }

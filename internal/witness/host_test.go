@@ -262,7 +262,7 @@ func TestTermThatAProgramMayNotTellIsLeftToItsLeaseAndTheProgramLogsWhy(t *testi
 // The connection of a program that lives may end: its descriptor was closed by mistake, or by Flush.
 func TestEndOfTheConnectionOfAProgramThatLivesReleasesNothing(t *testing.T) {
 	s := natstest.StartTCP(t)
-	nc, err := nats.Connect(s.URL())
+	nc, err := nats.Connect(s.URL(), nats.Timeout(patience))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(nc.Close)
 	h := holdWith(t, nc)
@@ -270,7 +270,7 @@ func TestEndOfTheConnectionOfAProgramThatLivesReleasesNothing(t *testing.T) {
 	p, err := OpenProcess(os.Getpid())
 	h.Expect(err).NotTo(HaveOccurred())
 	defer p.Close()
-	k := NewKeeper(func(context.Context) (*nats.Conn, error) { return nats.Connect(s.URL()) }, slog.New(slog.DiscardHandler), nil)
+	k := NewKeeper(func(context.Context) (*nats.Conn, error) { return nats.Connect(s.URL(), nats.Timeout(patience)) }, slog.New(slog.DiscardHandler), nil)
 	k.Keep(t.Context(), tells(h, h.term), p) // returns when the lease must be over
 	h.Expect(h.read(t.Context()).Revision).To(Equal(h.revision))
 }

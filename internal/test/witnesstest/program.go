@@ -69,7 +69,9 @@ func Main() {
 }
 
 func dial(url string) func(context.Context) (*nats.Conn, error) {
-	return func(context.Context) (*nats.Conn, error) { return nats.Connect(url, nats.MaxReconnects(-1)) }
+	return func(context.Context) (*nats.Conn, error) {
+		return nats.Connect(url, nats.Timeout(20*time.Second), nats.MaxReconnects(-1))
+	}
 }
 
 // start starts or finds the witness.
@@ -104,7 +106,7 @@ func (c *Config) run() error {
 		return err
 	}
 	if c.Leave {
-		child := exec.Command("sleep", "30")
+		child := exec.Command("sleep", "600")
 		child.Stdout, child.Stderr = nil, nil
 		if err := child.Start(); err != nil {
 			return err
