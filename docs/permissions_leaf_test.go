@@ -72,7 +72,7 @@ func runOnLeaf(t *testing.T, config string, check func(b *bench)) string {
 			to = hub.ClientURL()
 		}
 		nc, err := nats.Connect(to, append([]nats.Option{
-			inboxOf(user), nats.UserInfo(user, password), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+			inboxOf(user), nats.UserInfo(user, password), nats.Timeout(20 * time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 		}, more...)...)
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(nc.Close)

@@ -360,7 +360,7 @@ func (p past) check(s *site, take func() (putBack func())) {
 	_, last := s.stored()
 	putBack()
 	if p.then != connected && !p.follows { // nobody can have written it since
-		s.Eventually(s.released).WithTimeout(restoredTTL).Should(Equal(p.copied == release)) // a replica may be late to have anything
+		s.Eventually(s.released).WithTimeout(10 * restoredTTL).Should(Equal(p.copied == release)) // a replica may be late to have anything
 	}
 	back := time.Now()
 	if !p.follows {
@@ -386,7 +386,7 @@ func (p past) check(s *site, take func() (putBack func())) {
 	overlap := together()
 	s.Expect(overlap).To(BeNumerically("<=", p.together+sampling))
 	var why election.Reason
-	s.Eventually(leader.ended).WithTimeout(restoredTTL).Should(Receive(&why), func() string {
+	s.Eventually(leader.ended).WithTimeout(10*restoredTTL).Should(Receive(&why), func() string {
 		_, now := s.stored()
 		return fmt.Sprintf("the key had revision %d before the copy was made, %d before it was put back, and %d now; the leader %s\nthe challenger %s", before, last, now, &leader.log, &challenger.log)
 	})
