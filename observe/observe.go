@@ -284,9 +284,9 @@ type knownTTL struct {
 }
 
 // Observe reports what happens in the elections of the given keys, which may have the wildcards of NATS subjects, or of all keys of the
-// bucket. It begins with the current state: Elected or Leading for each key that is held. Then it reports every change and every
-// renewal. After an interruption of the connection it reports where the changes meanwhile have led: the bucket has a history of one, so
-// that a term which began and ended meanwhile leaves no trace.
+// bucket. It begins with the current state: Elected or Leading for each key that is held, also if it is won while that state is still
+// read. Then it reports every change and every renewal. After an interruption of the connection it reports where the changes meanwhile
+// have led: the bucket has a history of one, so that a term which began and ended meanwhile leaves no trace.
 //
 // A slow reader blocks nobody. Up to 1,000 events wait in order, and behind them the latest event of each key. A reader that falls
 // behind misses changes in between, but never the latest state of a key: the events of one key still come in order, those of different

@@ -22,6 +22,7 @@ func eventsOf(f *sessiontest.Fixture, keys ...string) (next func() []string) {
 	f.Expect(err).NotTo(HaveOccurred())
 	events, err := o.Observe(f.Context(), keys...)
 	f.Expect(err).NotTo(HaveOccurred())
+	time.Sleep(time.Millisecond) // the current state has come
 	return func() (all []string) {
 		for {
 			select {
@@ -73,6 +74,9 @@ func TestObserverReportsHowSessionsGetAndLoseKeys(t *testing.T) {
 		f.Expect(next()).To(Equal([]string{"a elected k vacant", "a leading k "}))
 		f.Expect(eventsOf(f)()).To(ConsistOf("a leading k ", "a leading unobserved "), "without the key settled and the sessions")
 		b := f.Open("b").Start("k")
+		for _, p := range []*sessiontest.Process{a, b} {
+			p.Link.DelayReplies(10 * time.Millisecond) // so that an observer is delivered each release before the next claim replaces it
+		}
 		operator, err := admin.New(f.Bucket)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(operator.Transfer(f.Context(), "k", "b")).To(Succeed())
