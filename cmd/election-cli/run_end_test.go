@@ -64,7 +64,8 @@ func TestLogSaysWhenAProgramIsKilledInAnOrderlyStop(t *testing.T) {
 		"Terminating the program, and this command with it": func(f *runFixture, w *invocation) { w.signal(unix.SIGTERM) },
 		"Terminating the program": func(f *runFixture, w *invocation) {
 			code, _, stderr := runInProcess("resign", "jobs", "--force", "-s", f.url)
-			f.Expect(fmt.Sprint(code, " ", stderr)).To(Or(HavePrefix("0 "), ContainSubstring("does not answer"))) // within three seconds
+			// A leader on a busy host answers too late, or that the program was killed too late.
+			f.Expect(fmt.Sprint(code, " ", stderr)).To(Or(HavePrefix("0 "), ContainSubstring("does not answer"), ContainSubstring("have not returned within")))
 			f.awaitText("term", "\n")
 			w.signal(unix.SIGTERM)
 		},
