@@ -71,14 +71,13 @@ func TestElectionSpansALeafNode(t *testing.T) {
 				}
 			}
 			type record struct {
-				Successor  string    `json:"successor"`
 				Released   time.Time `json:"released"`
 				Successors []string  `json:"successors"`
 			}
 			next := func(what string, is func(record) bool) record { // returns the next record of which that is so
 				t.Helper()
-				for {
-					m, err := written.NextMsg(10 * time.Second)
+				for end := time.Now().Add(time.Minute); ; {
+					m, err := written.NextMsg(time.Until(end))
 					g.Expect(err).NotTo(HaveOccurred(), what)
 					var r record
 					g.Expect(json.Unmarshal(m.Data, &r)).To(Succeed())
@@ -90,12 +89,17 @@ func TestElectionSpansALeafNode(t *testing.T) {
 			released := func(r record) bool { return !r.Released.IsZero() }
 			handsOver := func(from, to *election.Election) {
 				t.Helper()
-				next("the leader knows who is to take over", func(r record) bool { return r.Successor == to.Status().Instance })
+				for _, err := written.NextMsg(time.Millisecond); err == nil; _, err = written.NextMsg(time.Millisecond) {
+				}
+				for range 3 {
+					next("the leader goes on, and has seen who is to take over", func(r record) bool { return r.Released.IsZero() })
+				}
 				began := time.Now()
 				from.Stop()
 				g.Eventually(to.IsLeader, 20*time.Second, time.Millisecond).Should(BeTrue())
 				t.Logf("%s: stopped, %s led after %v", from.Status().Name, to.Status().Name, time.Since(began))
-				g.Expect(next("release", released).Successors).To(HaveExactElements(to.Status().Name))
+				// One that has led before it was stopped may have campaigned again, and be named too.
+				g.Expect(next("release", released).Successors).To(ContainElement(to.Status().Name))
 			}
 
 			leaf1 := start("leaf-1", leaf, election.WithJetStream)
