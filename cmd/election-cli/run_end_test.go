@@ -59,24 +59,34 @@ func TestAnOperatorWhoWaitsForTheProgramToEndIsToldSo(t *testing.T) {
 
 func TestLogSaysWhenAProgramIsKilledInAnOrderlyStop(t *testing.T) {
 	t.Parallel()
-	const stopTimeout = 6 * time.Second // enough for the shell to run its trap
-	for text, stop := range map[string]func(f *runFixture, w *invocation){
-		"Terminating the program, and this command with it": func(f *runFixture, w *invocation) { w.signal(unix.SIGTERM) },
-		"Terminating the program": func(f *runFixture, w *invocation) {
+	const stopTimeout = 6 * time.Second                                    // enough for the shell to run its trap
+	late := regexp.MustCompile(`does not answer|have not returned within`) // what an operator is told on a busy host
+	for text, stop := range map[string]func(f *runFixture, w *invocation) (answer string){
+		"Terminating the program, and this command with it": func(_ *runFixture, w *invocation) (answer string) {
+			w.signal(unix.SIGTERM)
+			return "0 "
+		},
+		"Terminating the program": func(f *runFixture, w *invocation) (answer string) {
 			code, _, stderr := runInProcess("resign", "jobs", "--force", "-s", f.url)
-			// A leader on a busy host answers too late, or that the program was killed too late.
-			f.Expect(fmt.Sprint(code, " ", stderr)).To(Or(HavePrefix("0 "), ContainSubstring("does not answer"), ContainSubstring("have not returned within")))
 			f.awaitText("term", "\n")
 			w.signal(unix.SIGTERM)
+			return fmt.Sprint(code, " ", stderr)
 		},
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			f := newLongLeaseFixture(t)
-			w := f.start(`trap 'echo >term' TERM; echo >ready; while :; do sleep 0.02; done`, "--stop-timeout", stopTimeout.String())
-			f.awaitText("ready", "\n")
-			before := time.Now()
-			stop(f, w)
+			var f *runFixture
+			var w *invocation
+			var before time.Time
+			var answer string
+			for tries := 0; tries < 3 && (tries == 0 || late.MatchString(answer)); tries++ {
+				f = newLongLeaseFixture(t)
+				w = f.start(`trap 'echo >term' TERM; echo >ready; while :; do sleep 0.02; done`, "--stop-timeout", stopTimeout.String())
+				f.awaitText("ready", "\n")
+				before = time.Now()
+				answer = stop(f, w)
+			}
+			f.Expect(answer).To(HavePrefix("0 "))
 			f.Expect(w.exitCode()).To(BeElementOf(137, 143), w.stderr.String())
 			f.Expect(f.file("term")).To(BeAnExistingFile())
 			found := regexp.MustCompile(`INFO +` + text + `  signal=SIGTERM  kill-at=(\S+)\n`).FindStringSubmatch(w.stderr.String())

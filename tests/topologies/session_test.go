@@ -41,7 +41,7 @@ func TestSessionsSpanALeafNode(t *testing.T) {
 			atLeaf, first := start("leaf", leaf)
 			g.Eventually(first.IsLeader, 20*time.Second).Should(BeTrue())
 			_, second := start("main", main)
-			transfer := func(to string) func() error { // by whoever leads: an earlier try may have been late
+			transfer := func(to string) func() error { // by the one that leads: an earlier try may have been late
 				return func() error {
 					if first.IsLeader() {
 						return first.Transfer(t.Context(), to)
